@@ -1,0 +1,141 @@
+"""Who is let in: the first look at a message, before anything is recognised or stored.
+
+Identity is what the channel could prove (a real address, an occupant id); a nick is for display.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+
+from fsm.agent import Agent, Group, in_room, room_of
+from fsm.ports import Inbound
+
+
+class Verdict(Enum):
+    """``ANSWER`` it; ``REFUSE`` it with a reason; keep it as ``CONTEXT``; or ``DROP`` it unseen."""
+
+    ANSWER = "answer"
+    REFUSE = "refuse"
+    CONTEXT = "context"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """``reason`` is a key of the texts; ``tell`` says that the sender hears of the refusal;
+    ``keep`` that a refused message is still context."""
+
+    verdict: Verdict
+    reason: str = ""
+    tell: bool = False
+    keep: bool = False
+
+
+@dataclass(slots=True)
+class Gatekeeper:
+    """The door of one agent. Holds the counters that rate limit and bot budget need; a restart
+    forgets them, which errs on the side of answering."""
+
+    agent: Agent
+    recent: dict[str, deque[float]] = field(default_factory=dict)
+    in_a_row: dict[str, int] = field(default_factory=dict)
+
+    def look(self, message: Inbound) -> Admission:
+        """What to do with ``message``; counts it against the sender's rate."""
+        if message.own:
+            return Admission(Verdict.DROP)
+        if message.delayed:
+            return Admission(Verdict.CONTEXT)
+        if message.edited:
+            return Admission(Verdict.CONTEXT, "why_edited")
+        if not message.text.strip():
+            return Admission(Verdict.DROP, "why_blank")
+        group = self.agent.groups.get(room_of(message.channel), Group()) if in_room(message.channel) else None
+        if (refusal := self._identity(message, group)) is not None:
+            return refusal
+        limits = self.agent.limits
+        if group is not None:
+            if self._is_bot(message):
+                answered = self.in_a_row.get(message.channel, 0)
+                if answered >= limits.bot_budget:
+                    return Admission(Verdict.REFUSE, "why_bot_budget", keep=True)
+                self.in_a_row[message.channel] = answered + 1
+            else:
+                self.in_a_row.pop(message.channel, None)
+        if len(message.text) > limits.message_chars:
+            return Admission(Verdict.REFUSE, "why_too_long", tell=True)
+        if self._too_many(message):
+            return Admission(Verdict.REFUSE, "why_too_many", tell=True)
+        return Admission(Verdict.ANSWER)
+
+    def is_owed(self, message: Inbound) -> bool:
+        """Whether a reply is owed for reasons of the message itself: a direct chat, or a mention."""
+        if not in_room(message.channel):
+            return True
+        return message.mentioned or mentions(message.text, self.agent.names)
+
+    def _identity(self, message: Inbound, group: Group | None) -> Admission | None:
+        who = bare(message.real_jid or message.sender)
+        if group is None:
+            if message.channel == "console" or "*" in self.agent.allow or who in folded(self.agent.allow):
+                return None
+            return Admission(Verdict.REFUSE, "why_not_allowed")
+        if who and who in folded(group.allow):
+            return None
+        if group.nicks and message.nick and message.nick in group.allow:
+            return None
+        keep = group.others == "context"
+        unproven = not message.real_jid and "@" not in message.sender
+        return Admission(Verdict.REFUSE, "why_unproven" if unproven else "why_not_allowed", keep=keep)
+
+    def _is_bot(self, message: Inbound) -> bool:
+        return message.bot or bare(message.real_jid or message.sender) in folded(self.agent.bots)
+
+    def _too_many(self, message: Inbound) -> bool:
+        limit = self.agent.limits.rate_limit
+        if limit <= 0:
+            return False
+        who = f"{message.channel}\n{message.sender}"
+        times = self.recent.setdefault(who, deque())
+        while times and times[0] <= message.at - 60:
+            times.popleft()
+        if len(times) >= limit:
+            return True
+        times.append(message.at)
+        if len(self.recent) > 10_000:  # senders come and go: forget those who have been quiet a minute
+            self.recent = {w: t for w, t in self.recent.items() if t and t[-1] > message.at - 60}
+        return False
+
+
+def bare(address: str) -> str:
+    """An address without its resource, case folded; anything else folded as it is."""
+    return address.partition("/")[0].strip().casefold() if "@" in address.partition("/")[0] else address.strip()
+
+
+def folded(addresses: frozenset[str]) -> frozenset[str]:
+    """An allowlist as :func:`bare` addresses, blank entries left out: an empty name is nobody."""
+    return frozenset(bare(a) for a in addresses if a.strip())
+
+
+def mentions(text: str, names: tuple[str, ...]) -> bool:
+    """``@name`` anywhere, or a name at the very start, where people address each other."""
+    lower = text.casefold().lstrip()
+    for name in names:
+        name = name.casefold()
+        if lower.startswith(name) and not _continues(lower, len(name), name):
+            return True
+        at = lower.find("@" + name)
+        while at >= 0:
+            if not _continues(lower, at + 1 + len(name), name):
+                return True
+            at = lower.find("@" + name, at + 1)
+    return False
+
+
+def _continues(text: str, end: int, name: str) -> bool:
+    """Whether the word goes on behind an ASCII name; Chinese is written without spaces."""
+    if not name.isascii() or end >= len(text):
+        return False
+    return text[end].isascii() and (text[end].isalnum() or text[end] in "-_.@")

@@ -1,0 +1,104 @@
+"""Which session a conversation talks to, and why: manual, active-sender, auto, default.
+
+The first that applies. Looked up before the step, so the step itself stays pure.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from fsm.agent import Agent, in_room
+from fsm.conversation import Bound, Conversation, Key, Kind
+from fsm.language.texts import say
+from fsm.language.titles import show_title
+from fsm.ports import SessionInfo, SourceError, Store
+from fsm.sessions import Sessions
+
+ACTIVE_SENDER_KEY = "active_xmpp_sender_session"
+"""Key in ``state_meta``; an agent's own stands behind a colon, the bare one is the original's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """``bound`` is None where nothing can be bound, and ``problem`` says so to the sender."""
+
+    bound: Bound | None
+    problem: str = ""
+
+
+async def resolve(agent: Agent, key: Key, now: Conversation, sessions: Sessions, *, at: float, lang: str,
+                  make_as: str = "", title: str = "") -> Binding:
+    """What a text in this conversation would talk to at ``at``.
+
+    With ``make_as`` (the id for it) a session is made where none can be bound and the agent's rules
+    allow it. A chosen session that has vanished is said, never silently replaced.
+    """
+    if now.manual is not None:
+        try:
+            if await sessions.find(now.manual.session) is None:
+                title = show_title(now.manual.title)
+                return Binding(None, say(lang, "vanished", title=title))
+        except SourceError as error:
+            return Binding(None, str(error))
+        return Binding(now.manual)
+    if in_room(key.channel) and (active := await active_sender(agent, sessions, at)) is not None:
+        return Binding(active)
+    problems: tuple[SourceError, ...] = ()
+    if agent.auto:
+        listing = await sessions.latest(agent, key.sender)
+        problems = listing.problems
+        if listing.sessions:
+            return Binding(_bound(listing.sessions[0], "auto"))
+    if agent.default_session:
+        try:
+            found = await sessions.find(agent.default_session)
+        except SourceError:
+            found = None
+        return Binding(_bound(found, "default") if found else Bound(agent.default_session, "default"))
+    if make_as and agent.make_sessions:
+        made = await sessions.create(title, session_id=make_as, at=at)
+        if made is not None:
+            return Binding(_bound(made, "auto"))
+    text = say(lang, "no_session")
+    return Binding(None, "\n".join([text, *(str(problem) for problem in problems)]))
+
+
+def _bound(session: SessionInfo, kind: Kind) -> Bound:
+    return Bound(session.id, kind, session.title, session.source)
+
+
+async def active_sender(agent: Agent, sessions: Sessions, at: float) -> Bound | None:
+    """The session that last spoke in a group from the command line, while its record is young enough.
+
+    Exactly the limit is too old, and so is a record from the future. A record that cannot be read
+    or whose session is gone counts as none.
+    """
+    record = await read_active_sender(sessions.store, agent.name)
+    if record is None or not 0 <= at - record[1] < agent.limits.active_session_ttl:
+        return None
+    try:
+        found = await sessions.find(record[0])
+    except SourceError:
+        return None
+    return _bound(found, "active-sender") if found is not None else None
+
+
+async def read_active_sender(store: Store, agent: str) -> tuple[str, float] | None:
+    """(session id, unix seconds) as recorded for the agent, else under the original's single key."""
+    for key in (f"{ACTIVE_SENDER_KEY}:{agent}", ACTIVE_SENDER_KEY):
+        value = await store.get_meta(key)
+        if value is None:
+            continue
+        try:
+            record = json.loads(value)
+            return str(record["session_id"]), float(record["timestamp"])
+        except (ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+async def record_active_sender(store: Store, agent: str, session_id: str, at: float) -> None:
+    """Remember that the agent's ``session_id`` spoke in a group at ``at``."""
+    value = json.dumps({"session_id": session_id, "timestamp": at, "source": "cli"}, ensure_ascii=False)
+    await store.set_meta(f"{ACTIVE_SENDER_KEY}:{agent}", value)

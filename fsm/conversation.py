@@ -1,0 +1,192 @@
+"""What one conversation is: plain frozen values, no I/O, no clock.
+
+A :class:`Conversation` is all that the machine knows. It is stored whole after every step, so a
+restart goes on from exactly here; every instant in it is absolute (unix seconds).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal, NamedTuple
+
+
+class State(Enum):
+    """What the conversation is doing."""
+
+    IDLE = "idle"
+    AWAITING_SELECTION = "awaiting_selection"
+    COMMAND_LOOPING = "command_looping"
+    SILENCED = "silenced"
+
+
+class Phase(Enum):
+    """What a running turn waits for."""
+
+    SESSION = "session"
+    MODEL = "model"
+    COMMANDS = "commands"
+    BACKOFF = "backoff"
+
+
+class Key(NamedTuple):
+    """Who talks where with whom; names one conversation."""
+
+    agent: str
+    channel: str
+    sender: str
+
+
+Kind = Literal["manual", "active-sender", "auto", "default"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A session and why it is the one; ``title`` and ``source`` as they were when it was bound."""
+
+    session: str
+    kind: Kind
+    title: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """An admitted message as the machine sees it.
+
+    ``ref`` names it for ever (agent, channel and id in one); ``prompt`` is the text with its source
+    tag, made inert; ``owed`` says whether a reply is owed; ``to`` is the route fixed at admission;
+    ``waited`` that it stood in the queue.
+    """
+
+    ref: str
+    id: str
+    channel: str
+    to: str
+    text: str
+    prompt: str
+    tag: str
+    owed: bool
+    lang: str
+    waited: bool = False
+    in_room: bool = False
+
+    @property
+    def tag_of_answer(self) -> str:
+        """The channel alone: the agent's own line needs no nick."""
+        return "[群聊]" if self.in_room else self.tag
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command that the model wrote. ``known`` is False for a name that stands alone but that
+    nobody registered: it is answered with the list of commands and not run."""
+
+    name: str
+    argument: str | None
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message that a turn appended to its prompt."""
+
+    role: Literal["user", "assistant"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One inbound message up to its disposition.
+
+    ``call`` numbers the model calls from 1 and, with ``id``, fences their answers. ``taken_in``
+    holds the command spellings that came in from outside during this turn and so are not run.
+    """
+
+    id: str
+    message: Message
+    bound: Bound
+    started: float
+    phase: Phase = Phase.SESSION
+    deadline: float | None = None
+    deadline_from: float | None = None
+    call: int = 0
+    loops: int = 0
+    retries: int = 0
+    retry_at: float | None = None
+    asked_again: bool = False
+    cuts: int = 0
+    exchange: tuple[Said, ...] = ()
+    commands: tuple[Command, ...] = ()
+    taken_in: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A numbered list before the person. ``number`` fences its timer; ``ids`` in the order shown;
+    ``ref`` is the message that it answered."""
+
+    number: int
+    ref: str
+    ids: tuple[str, ...]
+    started: float
+    deadline: float
+    channel: str
+    to: str
+    lang: str
+
+
+class Edge(NamedTuple):
+    """A step that was taken: when, what the row did, on which event, and where it led. (A tuple: six are stored with
+    every conversation, and an array is a third of an object's JSON.)"""
+
+    at: float
+    row: str
+    event: str
+    went_from: str
+    went_to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One (channel, sender) pair under one agent. ``manual`` is the session that the person chose;
+    ``listed`` the ids of the last list; ``trail`` the last edges, oldest first."""
+
+    state: State = State.IDLE
+    turn: Turn | None = None
+    shown: Shown | None = None
+    manual: Bound | None = None
+    listed: tuple[str, ...] = ()
+    queue: tuple[str, ...] = ()
+    muted_until: float | None = None
+    silence_due: float | None = None
+    silence_from: float | None = None
+    lang: str = ""
+    count: int = 0
+    trail: tuple[Edge, ...] = ()
+
+
+class Deadline(NamedTuple):
+    """Something that time will do to a conversation: ``kind`` is ``selection``, ``silence``,
+    ``turn`` or ``backoff``; ``fence`` is what the event will carry."""
+
+    due: float
+    started: float
+    kind: str
+    fence: str
+
+
+def deadlines(conversation: Conversation) -> tuple[Deadline, ...]:
+    """Every deadline that the conversation carries, earliest first."""
+    found: list[Deadline] = []
+    if (shown := conversation.shown) is not None:
+        found.append(Deadline(shown.deadline, shown.started, "selection", str(shown.number)))
+    if conversation.silence_due is not None:
+        started = conversation.silence_from if conversation.silence_from is not None else 0.0
+        found.append(Deadline(conversation.silence_due, started, "silence", repr(conversation.silence_due)))
+    if (turn := conversation.turn) is not None:
+        if turn.deadline is not None:
+            found.append(Deadline(turn.deadline, turn.deadline_from or turn.started, "turn", turn.id))
+        if turn.retry_at is not None:
+            found.append(Deadline(turn.retry_at, turn.started, "backoff", f"{turn.id}/{turn.call}"))
+    return tuple(sorted(found)) if len(found) > 1 else tuple(found)

@@ -1,0 +1,322 @@
+"""What one agent needs to take part: it hears messages, asks the model and runs commands.
+
+Everything here is about *one* agent and touches the world only through ports. It knows no mailbox,
+no transaction and no timer: those belong to the runner (``runner.py`` is the embedded one), and
+another runner carries the same desk and the same step.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+from fsm.admission import Gatekeeper
+from fsm.agent import Agent, in_room
+from fsm.binding import Binding, resolve
+from fsm.commands.builtin import BUILTIN
+from fsm.commands.engine import ENGINE_COMMANDS, Asked
+from fsm.commands.registry import CommandContext, Registry
+from fsm.conversation import Bound, Command, Conversation, Key, Message, Turn
+from fsm.events import (
+    CancelSaid,
+    Choice,
+    CommandsDone,
+    EngineCommandGiven,
+    Event,
+    ListAsked,
+    ModelFailed,
+    ModelReplied,
+    MuteAsked,
+    NumberGiven,
+    Opening,
+    Result,
+    StopSaid,
+    SwitchAsked,
+    TextArrived,
+    UnmuteAsked,
+)
+from fsm.guards import is_muted
+from fsm.language.inert import clean_nick, make_inert, quote_lines
+from fsm.language.markers import StreamGate
+from fsm.language.prompt import base_prompt, system_text, with_exchange
+from fsm.language.recognise import Kind, recognise
+from fsm.language.redact import redact
+from fsm.language.reply import read_reply
+from fsm.language.texts import LANGUAGES, say
+from fsm.ports import ChatMessage, Inbound, ModelError, Reply, SessionInfo, SourceError
+from fsm.sessions import Sessions
+
+log = logging.getLogger("session_router.turn")
+
+
+current_call: ContextVar[str] = ContextVar("current_call", default="")
+"""The name of the model call being made (``turn/number``), the same when a crash lets it be made
+again: an idempotency key for a gateway that takes one."""
+
+
+class Bridge(Protocol):
+    """How a turn reaches a model: the whole prompt in, the reply out (text, or text with usage).
+
+    It may also have ``stream(messages, *, session_id)``, giving pieces of text and a last
+    :class:`Reply`, and ``close()``.
+    """
+
+    async def chat(self, messages: Sequence[ChatMessage], *, session_id: str) -> str | Reply | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The outcome of a model call: the event for the machine, and the raw reply for the record."""
+
+    event: ModelReplied | ModelFailed
+    raw: str | None = None
+    reply: Reply | None = None
+
+
+class Desk:
+    """One agent at work."""
+
+    def __init__(self, agent: Agent, sessions: Sessions, bridge: Bridge, commands: Registry | None = None) -> None:
+        self.agent = agent
+        self.sessions = sessions
+        self.bridge = bridge
+        self.commands = commands or BUILTIN
+        self.gatekeeper = Gatekeeper(agent)
+        self._prompts: dict[str, tuple[ChatMessage, ...]] = {}
+        self._systems: dict[tuple[str, str], str] = {}
+
+    # -- hearing ---------------------------------------------------------------------------------
+
+    def tag(self, inbound: Inbound) -> str:
+        """The source tag that stands before a message in every prompt and context."""
+        if in_room(inbound.channel):
+            return f"[群聊] {clean_nick(inbound.nick or inbound.sender)}:"
+        return f"[{inbound.channel}]"
+
+    def message(self, key: Key, inbound: Inbound, now: Conversation, at: float, *, waited: bool = False) -> Message:
+        """An admitted message as the machine sees it, judged against the conversation of now."""
+        room = in_room(inbound.channel)
+        owed = self.gatekeeper.is_owed(inbound) if room else not is_muted(now, at)
+        tag = self.tag(inbound)
+        labels = (self.agent.user_label, self.agent.label)
+        return Message(
+            ref=f"{key.agent}/{inbound.channel}/{inbound.id}",
+            id=inbound.id,
+            channel=inbound.channel,
+            to=inbound.reply_to,
+            text=inbound.text,
+            prompt=make_inert(f"{tag} {quote_lines(inbound.text, labels)}"),
+            tag=tag,
+            owed=owed,
+            lang=now.lang or language_of(inbound.text, self.agent.language),
+            waited=waited,
+            in_room=room,
+        )
+
+    async def binding(self, key: Key, now: Conversation, at: float, *, message: Message | None = None) -> Binding:
+        """The session that a text would talk to now; ``message`` lets one be made for it."""
+        lang = message.lang if message else now.lang or self.agent.language
+        return await resolve(
+            self.agent, key, now, self.sessions, at=at, lang=lang,
+            make_as=f"own_{message.ref}" if message else "", title=message.text[:60] if message else "",
+        )  # fmt: skip
+
+    async def hear(self, key: Key, inbound: Inbound, now: Conversation, at: float, *, waited: bool = False) -> Event:
+        """What a message is in the state of now, with everything looked up that the step needs."""
+        message = self.message(key, inbound, now, at, waited=waited)
+        said = recognise(inbound.text, now.state, self.agent.words)
+        if said.problem:
+            return EngineCommandGiven(at, name=said.problem, answer=say(message.lang, said.problem), message=message)
+        match said.kind:
+            case Kind.MUTE:
+                seconds = said.seconds if said.seconds is not None else self.agent.limits.default_mute
+                return MuteAsked(at, seconds=seconds, message=message)
+            case Kind.UNMUTE:
+                return UnmuteAsked(at, message=message)
+            case Kind.ENGINE_COMMAND:
+                return await self._engine_command(key, message, said.command, said.argument, now, at)
+            case Kind.SWITCH | Kind.LIST:
+                listing = await self.sessions.search(self.agent, key.sender, said.words)
+                if said.words or said.kind is Kind.LIST:
+                    matches = listing.sessions
+                else:
+                    matches = ()
+                if not (said.only_if_matches and not matches):
+                    here = await self.binding(key, now, at)
+                    problem = "\n".join(str(p) for p in listing.problems) if not matches and not said.words else ""
+                    if said.kind is Kind.SWITCH:
+                        return SwitchAsked(at, message=message, binding=here.bound, words=said.words, matches=matches)
+                    return ListAsked(
+                        at, message=message, binding=here.bound, words=said.words, matches=matches, problem=problem
+                    )
+        bound = await self.binding(key, now, at, message=message)
+        match said.kind:
+            case Kind.NUMBER:
+                assert said.number is not None
+                session = await self._under_the_number(said.number, now)
+                return NumberGiven(
+                    at, message=message, binding=bound.bound, problem=bound.problem, number=said.number, session=session
+                )
+            case Kind.CANCEL:
+                return CancelSaid(at, message=message, binding=bound.bound, problem=bound.problem)
+            case Kind.STOP:
+                return StopSaid(at, message=message, binding=bound.bound, problem=bound.problem)
+            case _:
+                return TextArrived(at, message=message, binding=bound.bound, problem=bound.problem)
+
+    async def _under_the_number(self, number: int, now: Conversation) -> SessionInfo | None:
+        if now.shown is None or not 1 <= number <= len(now.shown.ids):
+            return None
+        try:
+            return await self.sessions.find(now.shown.ids[number - 1])
+        except SourceError:
+            return None
+
+    async def _engine_command(self, key: Key, message: Message, name: str, argument: str, now: Conversation, at: float
+                              ) -> Event:
+        if not self.agent.may_use(name, key.sender, key.channel):
+            return EngineCommandGiven(at, name=name, answer=say(message.lang, "not_permitted", name=name), message=message)
+        here = await self.binding(key, now, at)
+        asked = Asked(self.agent, key, now, self.sessions, here, argument, message.ref, at, message.lang)
+        answer = await ENGINE_COMMANDS[name](asked)
+        return EngineCommandGiven(
+            at, name=name, answer=answer.text, message=message, choice=answer.choice, lang=answer.lang
+        )
+
+    # -- asking the model ------------------------------------------------------------------------
+
+    async def ask(self, key: Key, turn: Turn, now: Callable[[], float], show: Callable[[str], None] | None = None
+                  ) -> Asking:
+        """Make one call of a turn. ``show`` is told the text so far, as soon and as far as it may be seen.
+
+        The call is (``turn.id``, ``turn.call``): whoever repeats it after a crash repeats the same one.
+        """
+        current_call.set(f"{turn.id}/{turn.call}")
+        try:
+            base = await self._base(key, turn)
+        except SourceError as error:
+            log.warning("the context of %s cannot be read: %s", turn.bound.session, error)
+            retryable = error.kind == "locked"
+            return Asking(ModelFailed(now(), turn=turn.id, call=turn.call, kind="source", retryable=retryable))
+        try:
+            got = await self._call(with_exchange(base, turn.exchange), turn.bound.session, show)
+        except ModelError as error:
+            log.error("model call %s/%s failed: %s", turn.id, turn.call, redact(str(error)))
+            return Asking(ModelFailed(now(), turn=turn.id, call=turn.call, kind=error.kind, retryable=error.retryable))
+        except Exception as error:  # a bridge is other people's code: whatever it raises is a failed call
+            log.error("model call %s/%s failed: %s: %s", turn.id, turn.call, type(error).__name__, redact(str(error)))
+            return Asking(ModelFailed(now(), turn=turn.id, call=turn.call))
+        reply = got if isinstance(got, Reply) else Reply(got or "")
+        return Asking(self.read(turn, reply.text, now()), reply.text, reply)
+
+    def read(self, turn: Turn, raw: str, at: float) -> ModelReplied:
+        """A reply as the machine takes it."""
+        reading = read_reply(raw, known=self.commands.names, taken_in=turn.taken_in)
+        return ModelReplied(at, turn=turn.id, call=turn.call, reading=reading)
+
+    def forget(self, turn: str) -> None:
+        """The turn is over: its prompt is needed no more."""
+        self._prompts.pop(turn, None)
+
+    async def _call(self, messages: list[ChatMessage], session: str, show: Callable[[str], None] | None
+                    ) -> str | Reply | None:
+        stream = getattr(self.bridge, "stream", None) if show is not None else None
+        if stream is None or show is None:
+            return await self.bridge.chat(messages, session_id=session)
+        gate, whole = StreamGate(self.commands.names), Reply("")
+        async for piece in stream(messages, session_id=session):
+            if isinstance(piece, Reply):
+                whole = piece
+            elif (text := gate.feed(piece)) is not None:
+                show(text)
+        return whole
+
+    async def _base(self, key: Key, turn: Turn) -> tuple[ChatMessage, ...]:
+        base = self._prompts.get(turn.id)
+        if base is None:
+            context = await self.sessions.context(turn.bound.session, self.agent.limits.recent_msg_limit)
+            context = [line for line in context if line.id != turn.message.ref]
+            base = base_prompt(self.agent, self._system(key), context, turn.message.prompt)
+            self._prompts[turn.id] = base
+        return base
+
+    def _system(self, key: Key) -> str:
+        """Cached by what it depends on, so it is the same bytes for the same sender every time."""
+        who = (key.channel, key.sender) if self.agent.permissions else (key.channel if in_room(key.channel) else "", "")
+        text = self._systems.get(who)
+        if text is None:
+            lang = "zh" if self.agent.language == "zh" else "en"
+            text = system_text(
+                self.agent, self.commands.help(self.agent, key.sender, key.channel, lang), room=in_room(key.channel)
+            )
+            self._systems[who] = text
+        return text
+
+    # -- running commands ------------------------------------------------------------------------
+
+    def command_context(self, key: Key, turn: Turn, now: Conversation, at: float) -> CommandContext:
+        """One for all commands of a reply: a later one sees what an earlier one changed."""
+        return CommandContext(
+            key=key, message=turn.message, agent=self.agent, sessions=self.sessions, now=now, bound=turn.bound,
+            at=at, lang=turn.message.lang, registry=self.commands,
+        )  # fmt: skip
+
+    async def run(self, command: Command, ctx: CommandContext) -> Result:
+        """Run one command; its changes are in ``ctx``."""
+        return await self.commands.run(command, ctx)
+
+
+def commands_done(turn: Turn, results: Sequence[Result], ctx: CommandContext, at: float) -> CommandsDone:
+    """The commands of a reply, as the event that the machine waits for."""
+    return CommandsDone(
+        at, turn=turn.id, call=turn.call, results=tuple(results), opens=ctx.opens, choice=ctx.choice, listed=ctx.listed,
+        mute=ctx.mute, taken_in=frozenset(ctx.taken_in),
+    )  # fmt: skip
+
+
+# -- the record of a command: what a restart needs so that none runs twice -------------------------
+
+
+def dump_outcome(result: Result, ctx: CommandContext) -> str:
+    """A finished command with everything that the commands of its reply changed so far, as JSON."""
+    return json.dumps(
+        {
+            "text": result.text,
+            "ok": result.ok,
+            "choice": None if ctx.choice is None else {"bound": ctx.choice.bound and asdict(ctx.choice.bound)},
+            "opens": None if ctx.opens is None else [asdict(session) for session in ctx.opens.sessions],
+            "listed": ctx.listed,
+            "mute": ctx.mute,
+            "taken_in": sorted(ctx.taken_in),
+        },
+        ensure_ascii=False,
+    )
+
+
+def load_outcome(data: str, command: Command, ctx: CommandContext) -> Result:
+    """Take up a recorded command: its result, and its changes into ``ctx``."""
+    record = json.loads(data)
+    if record["choice"] is not None:
+        bound = record["choice"]["bound"]
+        ctx.choice = Choice(Bound(**bound) if bound else None)
+    if record["opens"] is not None:
+        ctx.opens = Opening(tuple(SessionInfo(**session) for session in record["opens"]))
+    if record["listed"] is not None:
+        ctx.listed = tuple(record["listed"])
+    ctx.mute = record["mute"] if record["mute"] is not None else ctx.mute
+    ctx.taken_in |= set(record["taken_in"])
+    return Result(command, record["text"], record["ok"])
+
+
+def language_of(text: str, default: str) -> str:
+    """The language to answer in: Chinese where there is a Chinese character, English where there are
+    words but none, the agent's own where there is neither."""
+    if any("\u4e00" <= c <= "\u9fff" for c in text):
+        return "zh"
+    if any(c.isascii() and c.isalpha() for c in text):
+        return "en"
+    return default if default in LANGUAGES else "en"

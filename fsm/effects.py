@@ -1,0 +1,113 @@
+"""What a step owes the world: commands, as data. A runner carries them out and reports back as events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from fsm.conversation import Command, Message, Turn
+from fsm.ports import Line
+
+
+class Disposition(Enum):
+    """What became of an inbound message. The last two only until one of the others is known."""
+
+    REPLIED = "replied"
+    SILENT = "silent"
+    MUTED = "muted"
+    DUPLICATE = "duplicate"
+    REFUSED = "refused"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    QUEUED = "queued"
+    RUNNING = "running"
+
+    @property
+    def final(self) -> bool:
+        return self not in (Disposition.QUEUED, Disposition.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Deliver ``text``. ``id`` is the same at every try; ``message`` the inbound id that it answers."""
+
+    id: str
+    channel: str
+    to: str
+    text: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SendAgain:
+    """Deliver the text of that id again at ``at``; ``at`` None gives it up."""
+
+    send: str
+    at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Record what became of a message, with the reason in plain words (a key of the texts)."""
+
+    message: str
+    disposition: Disposition
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForSession:
+    """Tell the turn when no other turn runs on its session."""
+
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class AskModel:
+    """Call the model with the turn's prompt; the answer carries ``turn.id`` and ``turn.call``."""
+
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class RunCommands:
+    """Run these in order, each at most once ever, and report their results together."""
+
+    turn: Turn
+    commands: tuple[Command, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndTurn:
+    """Cancel what still runs for the turn, clear its typing indicator and free its session."""
+
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class KeepLine:
+    """Keep a line of a session that the session's own source cannot take."""
+
+    session: str
+    line: Line
+
+
+@dataclass(frozen=True, slots=True)
+class TellRoom:
+    """A mute (``seconds``) or un-mute (None) holds for everybody in the room of ``message``."""
+
+    message: Message
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Something worth counting happened (``stale``, ``empty_reply``, ``near_miss``, …)."""
+
+    what: str
+    many: int = 1
+
+
+Effect = (
+    Send | SendAgain | Settle | WaitForSession | AskModel | RunCommands | EndTurn | KeepLine | TellRoom | Count
+)

@@ -1,0 +1,189 @@
+"""The pure step: a conversation and an event in, the new conversation and the effects owed out.
+
+The only module that knows ``transitions``. One synchronous machine serves the whole process and
+holds no models: each step lends it a throwaway slotted carrier (registering models costs
+kilobytes each and compares them with ``==``), and reactions run in ``before``, where an exception
+moves nothing. The table is checked when this module is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from transitions import EventData, Machine
+
+from fsm.constants import Limits
+from fsm.conversation import Conversation, Edge, State
+from fsm.effects import Effect
+from fsm.events import EVENTS, Event
+from fsm.guards import is_muted
+from fsm.reactions import ignore
+from fsm.rows import Go, Row
+from fsm.table import TABLE
+
+TRAIL_LENGTH = 6
+"""Edges that a conversation remembers, for the live picture and for ``/why``."""
+
+DEFAULTS = Limits()
+
+
+class TableError(Exception):
+    """The table itself is wrong; raised at import, naming the row."""
+
+
+class NoTransition(Exception):
+    """No row answers this event in this state; nothing has changed. A checked table never raises it."""
+
+    def __init__(self, state: State, event: Event) -> None:
+        super().__init__(f"{state.value} has no row for {type(event).__name__}")
+        self.state, self.event = state, event
+
+
+class _Carrier:
+    """What one step lends to the shared machine."""
+
+    __slots__ = ("conversation", "effects", "event", "limits", "row", "state")
+
+    def __init__(self, conversation: Conversation, event: Event, limits: Limits) -> None:
+        self.state = conversation.state.value
+        self.conversation, self.event, self.limits = conversation, event, limits
+        self.effects: list[Effect] = []
+        self.row: Row | None = None
+
+
+def check(table: Sequence[Row]) -> None:
+    """Raise :class:`TableError` unless every state answers every event, no row is shadowed or named
+    twice, and every state can be reached from idle."""
+    names = [row.name for row in table]
+    for name in names:
+        if names.count(name) > 1:
+            raise TableError(f"two rows are the same: {name}")
+    for state in State:
+        for event in EVENTS:
+            rows = [row for row in table if state in row.states and event in row.events]
+            if not rows or rows[-1].when is not None:
+                last = f"its last row is guarded: {rows[-1].name}" if rows else "there is no row"
+                raise TableError(f"{state.value} does not always answer {event.__name__}: {last}")
+            for row in rows[:-1]:
+                if row.when is None:
+                    raise TableError(f"{rows[rows.index(row) + 1].name} is shadowed by {row.name}")
+    reached = {State.IDLE}
+    while True:
+        more = {to for row in table if reached & set(row.states) for to in destinations(row)} - reached
+        if not more:
+            break
+        reached |= more
+    if unreachable := set(State) - reached:
+        raise TableError(f"no row leads to {', '.join(sorted(s.value for s in unreachable))}")
+
+
+def destinations(row: Row) -> tuple[State, ...]:
+    """The states that a row can lead to, itself left out where it says unchanged."""
+    match row.goes:
+        case State() as state:
+            return (state,)
+        case Go.SAME:
+            return ()
+        case Go.AS_FROM_IDLE:
+            return (State.IDLE,)
+        case Go.REST | Go.AS_FROM_REST:
+            return (State.IDLE, State.SILENCED)
+
+
+def _carried(data: EventData) -> _Carrier:
+    carrier = data.model
+    assert isinstance(carrier, _Carrier)
+    return carrier
+
+
+def _rests_silenced(data: EventData) -> bool:
+    carrier = _carried(data)
+    return is_muted(carrier.conversation, carrier.event.at)
+
+
+def _compile(table: Sequence[Row]) -> dict[type[Event], Callable[[_Carrier], bool]]:
+    """The table as triggers of one machine, an event each."""
+    machine = Machine(
+        model=None,
+        states=[state.value for state in State],
+        initial=State.IDLE.value,
+        auto_transitions=False,
+        send_event=True,
+    )
+
+    def add(row: Row) -> None:
+        def react(data: EventData) -> None:
+            carrier = _carried(data)
+            carrier.conversation, effects = row.do(carrier.conversation, carrier.event, carrier.limits)
+            carrier.effects.extend(effects)
+            carrier.row = row
+
+        conditions: list[Any] = []
+        if row.when is not None:
+            when = row.when
+
+            def holds(data: EventData) -> bool:
+                carrier = _carried(data)
+                return when(carrier.conversation, carrier.event, carrier.limits)
+
+            conditions.append(holds)
+        for event in row.events:
+            for state in row.states:
+                add_edge = machine.add_transition
+                name = event.__name__
+                if row.goes in (Go.REST, Go.AS_FROM_REST):
+                    add_edge(name, state.value, State.SILENCED.value, [*conditions, _rests_silenced], before=react)
+                    add_edge(name, state.value, State.IDLE.value, conditions, before=react)
+                else:
+                    to = destinations(row)
+                    add_edge(name, state.value, to[0].value if to else None, conditions, before=react)
+
+    for row in table:
+        add(row)
+    return {event: machine.events[event.__name__].trigger for event in EVENTS}
+
+
+check(TABLE)
+_TRIGGERS = _compile(TABLE)
+_STATES = {state.value: state for state in State}
+
+
+def step(
+    now: Conversation,
+    event: Event,
+    limits: Limits = DEFAULTS,
+    *,
+    seen: Callable[[Row], None] | None = None,
+) -> tuple[Conversation, tuple[Effect, ...]]:
+    """What the table makes of ``event``. Same conversation, same event, same answer.
+
+    ``seen`` is told every row that was taken, for coverage. A late event gives back ``now`` itself.
+
+    Raises:
+        NoTransition: no row answers; nothing has changed.
+    """
+    carrier = _Carrier(now, event, limits)
+    trigger = _TRIGGERS[type(event)]
+    edges: list[Edge] = []
+    while True:
+        before = carrier.state
+        if not trigger(carrier) or carrier.row is None:
+            raise NoTransition(_STATES[before], event)
+        row = carrier.row
+        if seen is not None:
+            seen(row)
+        if row.do is not ignore:
+            edges.append(Edge(event.at, row.do.__name__, type(event).__name__, before, carrier.state))
+        if not (isinstance(row.goes, Go) and row.goes.again):
+            break
+    if not edges:
+        return now, tuple(carrier.effects)
+    then = carrier.conversation
+    state = _STATES[carrier.state]
+    if state is State.IDLE and then.silence_due is not None:
+        # A mute that has run out while its timer is still on the way: idle means not muted.
+        then = replace(then, muted_until=None, silence_due=None, silence_from=None)
+    trail = (*then.trail, *edges)[-TRAIL_LENGTH:]
+    return replace(then, state=state, trail=trail), tuple(carrier.effects)

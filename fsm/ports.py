@@ -1,0 +1,373 @@
+"""What the core needs from the world, beside the code that needs it.
+
+Adapters in ``storage/``, ``channels/`` and ``session_router/`` implement these; nothing here
+performs I/O. All instants are unix seconds (float) on the engine's own clock, all texts are ``str``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypedDict, runtime_checkable
+
+from fsm.conversation import Conversation, Key
+
+# -- errors --------------------------------------------------------------------------------------
+#
+# SessionRouterError
+#  ├─ SourceError       a session source cannot be read just now, or not at all
+#  ├─ StoreError        the engine's own store cannot be read or written
+#  ├─ ModelError        the model gave no answer
+#  └─ DeliveryError     a channel could not deliver a text
+
+
+class SessionRouterError(Exception):
+    """Base of the errors that callers are expected to catch. ``str()`` is fit for a person."""
+
+
+class SourceError(SessionRouterError):
+    """A session source cannot be read.
+
+    ``kind``: ``missing`` (no such file), ``empty`` (a file without tables), ``foreign`` (not a
+    database of that agent: ``detail`` names what is missing and what is there), ``damaged``,
+    ``locked`` (try again later), ``unreadable`` (rights, a folder, I/O).
+    """
+
+    def __init__(self, message: str, *, kind: str, source: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.kind, self.source, self.detail = kind, source, detail
+
+
+class StoreError(SessionRouterError):
+    """The engine's store cannot be opened, read or written; nothing was changed."""
+
+
+class ModelError(SessionRouterError):
+    """A model call failed. ``str()`` may hold provider internals: log it, never send it.
+
+    ``retryable`` says whether asking again can help (a timeout can, a wrong key cannot).
+    """
+
+    def __init__(self, message: str, *, kind: str = "error", retryable: bool = True) -> None:
+        super().__init__(message)
+        self.kind, self.retryable = kind, retryable
+
+
+class DeliveryError(SessionRouterError):
+    """A channel could not deliver a text; ``final`` when another try cannot help."""
+
+    def __init__(self, message: str, *, final: bool = False) -> None:
+        super().__init__(message)
+        self.final = final
+
+
+# -- session sources -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """One root session of an agent. ``active_at`` in unix seconds; ``title`` may be empty."""
+
+    id: str
+    title: str
+    source: str
+    active_at: float
+    folder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One message of a session as the model will read it.
+
+    ``role`` is ``user`` or ``assistant``; ``tag`` is the source tag without brackets' meaning
+    (``[xmpp]``, ``[群聊] hmo:``), empty for the agent's own terminal; ``at`` in unix seconds.
+    """
+
+    role: Literal["user", "assistant"]
+    text: str
+    at: float
+    tag: str = ""
+    id: str = ""
+
+
+class SessionSource(Protocol):
+    """Sessions of one agent program. Methods raise :class:`SourceError` and nothing else."""
+
+    name: str
+
+    async def list(self, limit: int | None = None) -> Sequence[SessionInfo]:
+        """Root sessions that hold a message, not archived, most recently active first, then by id."""
+
+    async def search(self, words: str, limit: int | None = None) -> Sequence[SessionInfo]:
+        """Those whose title contains ``words`` (case folded, no wildcards), or whose id equals it."""
+
+    async def latest(self) -> SessionInfo | None:
+        """The most recently active one."""
+
+    async def find(self, session_id: str) -> SessionInfo | None:
+        """That session, archived and empty ones included; None when there is none."""
+
+    async def context(self, session_id: str, limit: int = 200) -> Sequence[Line]:
+        """Its newest ``limit`` visible messages, oldest first."""
+
+
+class WritableSource(SessionSource, Protocol):
+    """A source that also makes sessions."""
+
+    async def create(self, title: str, *, session_id: str, at: float) -> SessionInfo:
+        """Make a session under that id; making it again returns the one that is there."""
+
+
+# -- the model -----------------------------------------------------------------------------------
+
+
+class ChatMessage(TypedDict):
+    """One message of a prompt, in the shape of the OpenAI chat API."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model answered. Tokens as the provider counted them, 0 where it did not."""
+
+    text: str
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class LanguageModel(Protocol):
+    """Three methods. ``complete`` and ``stream`` raise :class:`ModelError`; cancelling the task
+    closes the connection."""
+
+    name: str
+
+    async def complete(self, messages: Sequence[ChatMessage], *, session_id: str = "") -> Reply:
+        """The whole answer."""
+
+    def stream(self, messages: Sequence[ChatMessage], *, session_id: str = "") -> AsyncIterator[str | Reply]:
+        """Pieces of text as they come, then one :class:`Reply` with the whole text and the usage."""
+
+    async def close(self) -> None:
+        """Let go of connections and child processes. May be called twice."""
+
+
+# -- the clock -----------------------------------------------------------------------------------
+
+
+class Clock(Protocol):
+    """Time as the engine sees it: the wall clock read once at the start, then carried on by the
+    monotonic clock, so that a wall clock that jumps moves nothing inside a process."""
+
+    def now(self) -> float:
+        """Unix seconds."""
+
+    async def sleep_until(self, at: float) -> None:
+        """Return as soon as ``now() >= at``."""
+
+
+# -- the store -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """A message as a channel delivers it, and as the store keeps it from admission on.
+
+    ``channel`` and ``id`` name it for ever (duplicates are recognised by that pair); ``reply_to``
+    is the channel's own address for the answer, fixed here and never computed again.
+    """
+
+    channel: str
+    sender: str
+    text: str
+    id: str
+    at: float
+    reply_to: str
+    nick: str = ""
+    real_jid: str = ""
+    mentioned: bool = False
+    own: bool = False
+    delayed: bool = False
+    edited: bool = False
+    bot: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A text owed to a channel. ``id`` is the id to send it under, the same at every try; ``key`` the
+    conversation that owes it."""
+
+    id: str
+    key: Key
+    channel: str
+    to: str
+    text: str
+    message: str = ""
+    tries: int = 0
+    due: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of an inbound message, or where it stands."""
+
+    message: str
+    disposition: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One recorded step of a turn: ``kind`` is ``model``, ``intent``, ``started`` or ``finished``;
+    ``data`` is JSON text; (turn, call, index, kind) is unique and recording it again changes nothing."""
+
+    turn: str
+    call: int
+    index: int
+    kind: str
+    data: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLine:
+    """A line that belongs to a session but that its source cannot take. ``line.id`` makes it unique."""
+
+    session: str
+    line: Line
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Everything that one step writes, in one transaction: all of it or none.
+
+    ``due`` is the conversation's next deadline and ``started`` the instant from which it counts.
+    """
+
+    key: Key
+    conversation: Conversation | None = None
+    due: float | None = None
+    started: float | None = None
+    sends: tuple[Outgoing, ...] = ()
+    delivered: tuple[str, ...] = ()
+    settled: tuple[Settled, ...] = ()
+    lines: tuple[KeptLine, ...] = ()
+    steps: tuple[StepRecord, ...] = ()
+    meta: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The store's answer to an arrival: ``new`` is False for a (channel, id) that it has seen."""
+
+    new: bool
+    conversation: Conversation | None
+
+
+@dataclass(frozen=True, slots=True)
+class InboxRow:
+    """An inbound message as stored, with what became of it."""
+
+    key: Key
+    message: Inbound
+    disposition: str
+    reason: str
+    settled_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWork:
+    """What a start must take up again."""
+
+    turns: Sequence[tuple[Key, Conversation]] = ()
+    """Conversations with a running turn or a queue."""
+    overdue: Sequence[tuple[Key, float, float]] = ()
+    """(key, due, started) of every stored deadline, earliest first."""
+    messages: Sequence[InboxRow] = ()
+    """Admitted messages without a final disposition, in order of arrival."""
+    sends: Sequence[Outgoing] = field(default=())
+    """Texts not yet delivered, in order."""
+
+
+class Store(Protocol):
+    """Durable memory of the engine. Every method raises :class:`StoreError` and nothing else.
+
+    A call that returned is on disk. Calls from many tasks are committed together.
+    """
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def admit(self, key: Key, message: Inbound, *, disposition: str = "running", reason: str = "",
+                    load: bool = True) -> Admitted:
+        """Record an arrival unless (channel, id) is known; with ``load`` also read the conversation.
+
+        For a message that is known already nothing is written, save that it is counted.
+        """
+
+    async def load(self, key: Key) -> Conversation | None: ...
+
+    async def commit(self, change: Change) -> None: ...
+
+    async def open_work(self) -> OpenWork: ...
+
+    async def load_many(self, keys: Sequence[Key]) -> Mapping[Key, Conversation]:
+        """Those of them that there are; made for starts, with a thousand at a time."""
+
+    async def commit_many(self, changes: Sequence[Change]) -> None:
+        """All of them in one transaction, in order: all or none."""
+
+    async def message(self, key: Key, message_id: str) -> InboxRow | None:
+        """The message of that id on the conversation's channel, as its agent got it."""
+
+    async def history(self, key: Key, limit: int = 20) -> Sequence[InboxRow]:
+        """The newest messages of a conversation, newest first."""
+
+    async def conversations(self, agent: str | None = None, channel: str | None = None
+                            ) -> Sequence[tuple[Key, Conversation]]: ...
+
+    async def steps(self, turn: str) -> Sequence[StepRecord]: ...
+
+    async def lines(self, session: str, limit: int = 200) -> Sequence[Line]:
+        """The newest kept lines of a session, oldest first."""
+
+    async def get_meta(self, key: str) -> str | None: ...
+
+    async def set_meta(self, key: str, value: str | None) -> None: ...
+
+    async def meta_with_prefix(self, prefix: str) -> Sequence[tuple[str, str]]:
+        """(key, value) of every meta key that begins so, by key."""
+
+    async def newest_lines(self, sessions: Sequence[str]) -> Mapping[str, float]:
+        """When each of these sessions got its newest kept line; those without one are left out."""
+
+    async def outbox(self, limit: int = 100) -> Sequence[Outgoing]:
+        """Texts not yet delivered, in order."""
+
+
+# -- channels ------------------------------------------------------------------------------------
+
+
+class Channel(Protocol):
+    """Where texts go out. ``send`` returns once the text is delivered as surely as the channel can
+    tell, and raises :class:`DeliveryError` otherwise; sending one id twice shows it once where the
+    channel can deduplicate."""
+
+    async def send(self, outgoing: Outgoing) -> None: ...
+
+
+@runtime_checkable
+class ShowsTyping(Protocol):
+    """A channel with a typing indicator."""
+
+    async def typing(self, to: str, on: bool) -> None: ...
+
+
+@runtime_checkable
+class ShowsDrafts(Protocol):
+    """A channel that can show what the answer looks like so far (``text`` is the whole of it)."""
+
+    async def draft(self, to: str, text: str) -> None: ...

@@ -1,0 +1,463 @@
+"""What each row does: a new conversation and the effects owed. Pure; the row itself moves the state.
+
+A reaction never sets ``state`` (the table does) and never reads a clock (``event.at`` is the time).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fsm.constants import Limits
+from fsm.conversation import Bound, Conversation, Message, Phase, Said, Shown, Turn
+from fsm.effects import (
+    AskModel,
+    Count,
+    Disposition,
+    Effect,
+    EndTurn,
+    KeepLine,
+    RunCommands,
+    Send,
+    SendAgain,
+    Settle,
+    TellRoom,
+    WaitForSession,
+)
+from fsm.events import (
+    Arrived,
+    BackoffOver,
+    CancelSaid,
+    CommandsDone,
+    DeliveryFailed,
+    EngineCommandGiven,
+    Event,
+    ListAsked,
+    ModelFailed,
+    ModelReplied,
+    MuteAsked,
+    NumberGiven,
+    SelectionExpired,
+    SessionFree,
+    SilenceExpired,
+    StopSaid,
+    SwitchAsked,
+    TurnExpired,
+    TurnResumed,
+    UnmuteAsked,
+)
+from fsm.language.inert import make_inert, spellings
+from fsm.language.reply import ReadingKind
+from fsm.language.texts import duration, say, session_list
+from fsm.language.titles import show_title
+from fsm.ports import Line, SessionInfo
+
+Outcome = tuple[Conversation, tuple[Effect, ...]]
+
+
+# -- the small moves that the reactions are made of ------------------------------------------------
+
+
+def _tell(now: Conversation, message: Message, text: str) -> tuple[Conversation, Send]:
+    """A text for the sender. Its id comes from the message and a counter that is stored with the
+    conversation, so the same step always gives the same id."""
+    now = replace(now, count=now.count + 1)
+    return now, Send(f"{message.ref}.{now.count}", message.channel, message.to, text, message.id)
+
+
+def _answer(now: Conversation, message: Message | None, text: str, reason: str) -> Outcome:
+    """The engine's own answer; nothing where nobody here asked (a mute given elsewhere in the room)."""
+    if message is None:
+        return now, ()
+    now, send = _tell(now, message, text)
+    return now, (send, Settle(message.id, Disposition.REPLIED, reason))
+
+
+def _turn(now: Conversation) -> Turn:
+    assert now.turn is not None, "only a running turn gets here"
+    return now.turn
+
+
+def _end(now: Conversation, at: float, disposition: Disposition, reason: str, text: str = "", *, said: str = ""
+         ) -> Outcome:
+    """The one way out of a turn: the text if there is one, the disposition, the lines for the
+    session's context, and whatever still runs is cancelled."""
+    turn = _turn(now)
+    effects: list[Effect] = [EndTurn(turn)]
+    if text:
+        now, send = _tell(now, turn.message, text)
+        effects.append(send)
+    effects.append(Settle(turn.message.id, disposition, reason))
+    message = turn.message
+    effects.append(
+        KeepLine(turn.bound.session, Line("user", message.text, turn.started, message.tag, message.ref))
+    )
+    if said:
+        effects.append(
+            KeepLine(turn.bound.session, Line("assistant", said, at, message.tag_of_answer, message.ref + ">"))
+        )
+    return replace(now, turn=None), tuple(effects)
+
+
+def _ask(now: Conversation, turn: Turn) -> Outcome:
+    """The next call of the turn."""
+    turn = replace(turn, call=turn.call + 1, phase=Phase.MODEL, retry_at=None)
+    return replace(now, turn=turn), (AskModel(turn),)
+
+
+def _bind(now: Conversation, message: Message, session: SessionInfo) -> Outcome:
+    now = replace(now, shown=None, manual=Bound(session.id, "manual", session.title, session.source))
+    text = say(message.lang, "bound", title=show_title(session.title), source=session.source)
+    return _answer(now, message, text, "why_switched")
+
+
+def _show(now: Conversation, message: Message, sessions: tuple[SessionInfo, ...], current: str | None, at: float,
+          limits: Limits) -> tuple[Conversation, str]:
+    """Put a numbered list before the person; the ids are kept as shown, so a number means what it
+    meant on the screen even when the sessions have moved since."""
+    ids = tuple(s.id for s in sessions[: limits.session_list_limit])
+    now = replace(
+        now,
+        count=now.count + 1,
+        listed=ids,
+        shown=Shown(
+            now.count + 1, message.ref, ids, at, at + limits.selection_timeout, message.channel, message.to, message.lang
+        ),
+    )
+    text = session_list(sessions, lang=message.lang, at=at, current=current, limit=limits.session_list_limit)
+    return now, text + "\n" + say(message.lang, "list_foot", seconds=f"{limits.selection_timeout:g}")
+
+
+def _mute(now: Conversation, at: float, seconds: float, limits: Limits) -> Conversation:
+    until = at + min(seconds, limits.longest_mute)
+    return replace(now, muted_until=until, silence_due=until, silence_from=at)
+
+
+def _unmute(now: Conversation) -> Conversation:
+    return replace(now, muted_until=None, silence_due=None, silence_from=None)
+
+
+def _tell_room(message: Message | None, seconds: float | None) -> tuple[Effect, ...]:
+    return (TellRoom(message, seconds),) if message is not None and message.in_room else ()
+
+
+# -- any state -----------------------------------------------------------------------------------
+
+
+def ignore(now: Conversation, event: Event, limits: Limits) -> Outcome:
+    """It comes too late to matter."""
+    return now, (Count("stale"),)
+
+
+def answer_at_once(now: Conversation, event: EngineCommandGiven, limits: Limits) -> Outcome:
+    if event.choice is not None:
+        now = replace(now, manual=event.choice.bound)
+    if event.lang is not None:
+        now = replace(now, lang=event.lang)
+    return _answer(now, event.message, event.answer, "why_told")
+
+
+def send_again(now: Conversation, event: DeliveryFailed, limits: Limits) -> Outcome:
+    waits = limits.delivery_backoff
+    pause = waits[min(event.tries, len(waits)) - 1] if waits else 0.0
+    return now, (SendAgain(event.send, event.at + pause),)
+
+
+def give_up_delivery(now: Conversation, event: DeliveryFailed, limits: Limits) -> Outcome:
+    effects: tuple[Effect, ...] = (SendAgain(event.send, None), Count("undelivered"))
+    if event.message:
+        effects += (Settle(event.message, Disposition.FAILED, "why_undelivered"),)
+    return now, effects
+
+
+# -- idle ----------------------------------------------------------------------------------------
+
+
+def bind_the_one(now: Conversation, event: SwitchAsked, limits: Limits) -> Outcome:
+    return _bind(now, event.message, event.matches[0])
+
+
+def show_the_list(now: Conversation, event: SwitchAsked | ListAsked, limits: Limits) -> Outcome:
+    current = event.binding.session if event.binding else None
+    now, text = _show(now, event.message, event.matches, current, event.at, limits)
+    return _answer(now, event.message, text, "why_listed")
+
+
+def say_nothing_matches(now: Conversation, event: SwitchAsked | ListAsked, limits: Limits) -> Outcome:
+    lang = event.message.lang
+    if event.words:
+        text = say(lang, "nothing_matches", words=show_title(event.words))
+    else:
+        text = say(lang, "which" if isinstance(event, SwitchAsked) else "no_sessions")
+    return _answer(now, event.message, event.problem or text, "why_told")
+
+
+def mute(now: Conversation, event: MuteAsked, limits: Limits) -> Outcome:
+    seconds = min(event.seconds, limits.longest_mute)
+    now = _mute(now, event.at, seconds, limits)
+    lang = event.message.lang if event.message else ""
+    now, effects = _answer(now, event.message, say(lang, "muted", minutes=duration(lang, seconds)), "why_told")
+    return now, effects + _tell_room(event.message, seconds)
+
+
+def unmute(now: Conversation, event: UnmuteAsked, limits: Limits) -> Outcome:
+    lang = event.message.lang if event.message else ""
+    now, effects = _answer(_unmute(now), event.message, say(lang, "unmuted"), "why_told")
+    return now, effects + _tell_room(event.message, None)
+
+
+def say_nothing_to_undo(now: Conversation, event: UnmuteAsked | StopSaid, limits: Limits) -> Outcome:
+    key = "nothing_to_stop" if isinstance(event, StopSaid) else "nothing_to_undo"
+    message = event.message
+    return _answer(now, message, say(message.lang if message else "", key), "why_told")
+
+
+def say_no_session(now: Conversation, event: Arrived, limits: Limits) -> Outcome:
+    return _answer(now, event.message, event.problem or say(event.message.lang, "no_session"), "why_no_session")
+
+
+def begin_turn(now: Conversation, event: Arrived, limits: Limits) -> Outcome:
+    """A turn keeps the session that it starts with, whatever is chosen meanwhile."""
+    assert event.binding is not None, "has_no_session stands above this row"
+    turn = Turn(
+        id=event.message.ref,
+        message=event.message,
+        bound=event.binding,
+        started=event.at,
+        taken_in=spellings(event.message.text),
+    )
+    effects: tuple[Effect, ...] = (WaitForSession(turn),)
+    if event.message.waited:
+        effects = (Settle(event.message.id, Disposition.RUNNING, "why_running"), *effects)
+    return replace(now, turn=turn), effects
+
+
+# -- awaiting_selection --------------------------------------------------------------------------
+
+
+def say_list_is_gone(now: Conversation, event: Arrived | MuteAsked | UnmuteAsked | SelectionExpired, limits: Limits
+                     ) -> Outcome:
+    shown = now.shown
+    assert shown is not None, "a list is before the person in this state"
+    send = Send(f"{shown.ref}.gone{shown.number}", shown.channel, shown.to, say(shown.lang, "list_gone"))
+    return replace(now, shown=None), (send,)
+
+
+def drop_the_list(now: Conversation, event: Event, limits: Limits) -> Outcome:
+    return replace(now, shown=None), ()
+
+
+def say_the_range(now: Conversation, event: NumberGiven, limits: Limits) -> Outcome:
+    last = len(now.shown.ids) if now.shown else 0
+    return _answer(now, event.message, say(event.message.lang, "out_of_range", last=last), "why_told")
+
+
+def bind_the_chosen(now: Conversation, event: NumberGiven, limits: Limits) -> Outcome:
+    assert event.session is not None, "session_still_exists guards this row"
+    return _bind(now, event.message, event.session)
+
+
+def say_it_is_gone(now: Conversation, event: NumberGiven, limits: Limits) -> Outcome:
+    return _answer(replace(now, shown=None), event.message, say(event.message.lang, "session_gone"), "why_told")
+
+
+def cancel_the_selection(now: Conversation, event: CancelSaid | StopSaid, limits: Limits) -> Outcome:
+    return _answer(replace(now, shown=None), event.message, say(event.message.lang, "cancelled"), "why_told")
+
+
+def end_mute(now: Conversation, event: SilenceExpired, limits: Limits) -> Outcome:
+    return _unmute(now), ()
+
+
+# -- command_looping -----------------------------------------------------------------------------
+
+
+def go_on(now: Conversation, event: SessionFree, limits: Limits) -> Outcome:
+    """The session is ours: start, or go on from the last recorded step after a restart."""
+    turn = replace(_turn(now), deadline=event.at + limits.turn_timeout, deadline_from=event.at)
+    match turn.phase:
+        case Phase.SESSION | Phase.BACKOFF:
+            return _ask(now, turn)
+        case Phase.MODEL:
+            return replace(now, turn=turn), (AskModel(turn),)
+        case Phase.COMMANDS:
+            return replace(now, turn=turn), (RunCommands(turn, turn.commands),)
+
+
+def stay_silent(now: Conversation, event: ModelReplied, limits: Limits) -> Outcome:
+    now, effects = _end(now, event.at, Disposition.SILENT, "why_silent")
+    due = event.at + limits.silence_timeout
+    return replace(now, silence_due=due, silence_from=event.at), effects
+
+
+def ask_once_more(now: Conversation, event: ModelReplied, limits: Limits) -> Outcome:
+    turn = _turn(now)
+    said = (Said("assistant", "__SILENT__"),) if event.reading.kind is ReadingKind.SILENT else ()
+    nudge = Said("user", say(turn.message.lang, "ask_again"))
+    turn = replace(turn, asked_again=True, exchange=(*turn.exchange, *said, nudge))
+    now, effects = _ask(now, turn)
+    return now, (*effects, Count("asked_again"))
+
+
+def send_fallback(now: Conversation, event: ModelReplied, limits: Limits) -> Outcome:
+    text = say(_turn(now).message.lang, "fallback")
+    return _end(now, event.at, Disposition.REPLIED, "why_fallback", text)
+
+
+def end_quietly(now: Conversation, event: ModelReplied, limits: Limits) -> Outcome:
+    now, effects = _end(now, event.at, Disposition.SILENT, "why_empty")
+    return now, (*effects, Count("empty_reply"))
+
+
+def run_commands(now: Conversation, event: ModelReplied, limits: Limits) -> Outcome:
+    turn = _turn(now)
+    turn = replace(
+        turn,
+        loops=turn.loops + 1,
+        phase=Phase.COMMANDS,
+        commands=event.reading.commands,
+        exchange=(*turn.exchange, Said("assistant", event.reading.said)),
+    )
+    return replace(now, turn=turn), (RunCommands(turn, turn.commands), *_near_misses(event))
+
+
+def reply(now: Conversation, event: ModelReplied, limits: Limits) -> Outcome:
+    reading = event.reading
+    now, effects = _end(now, event.at, Disposition.REPLIED, "why_replied", reading.text, said=reading.text)
+    return now, effects + _near_misses(event)
+
+
+def _near_misses(event: ModelReplied) -> tuple[Effect, ...]:
+    return (Count("near_miss", event.reading.near_misses),) if event.reading.near_misses else ()
+
+
+def _apply(now: Conversation, event: CommandsDone, limits: Limits) -> Conversation:
+    """What the commands changed, and their results as the next thing that the model reads."""
+    turn = _turn(now)
+    if event.choice is not None:
+        now = replace(now, manual=event.choice.bound)
+    if event.listed is not None:
+        now = replace(now, listed=event.listed)
+    if event.mute is not None:
+        now = _mute(now, event.at, event.mute, limits)
+    results = "\n\n".join(result.text for result in event.results)
+    said = Said("user", say(turn.message.lang, "results") + "\n" + results)
+    return replace(
+        now,
+        turn=replace(
+            turn, commands=(), exchange=(*turn.exchange, said), taken_in=turn.taken_in | event.taken_in
+        ),
+    )
+
+
+def _mute_room(now: Conversation, event: CommandsDone) -> tuple[Effect, ...]:
+    return _tell_room(_turn(now).message, event.mute) if event.mute is not None else ()
+
+
+def open_the_selection(now: Conversation, event: CommandsDone, limits: Limits) -> Outcome:
+    assert event.opens is not None, "opened_a_selection guards this row"
+    room = _mute_room(now, event)
+    now = _apply(now, event, limits)
+    turn = _turn(now)
+    current = now.manual.session if now.manual else turn.bound.session
+    now, text = _show(now, turn.message, event.opens.sessions, current, event.at, limits)
+    now, effects = _end(now, event.at, Disposition.REPLIED, "why_listed", text)
+    return now, effects + room
+
+
+def stop_at_the_cap(now: Conversation, event: CommandsDone, limits: Limits) -> Outcome:
+    room = _mute_room(now, event)
+    now = _apply(now, event, limits)
+    last = event.results[-1].text if event.results else ""
+    text = make_inert((last + "\n" + say(_turn(now).message.lang, "limit_reached", loops=limits.max_loops)).strip())
+    now, effects = _end(now, event.at, Disposition.REPLIED, "why_capped", text, said=text)
+    return now, effects + room
+
+
+def ask_with_the_results(now: Conversation, event: CommandsDone, limits: Limits) -> Outcome:
+    room = _mute_room(now, event)
+    now = _apply(now, event, limits)
+    now, effects = _ask(now, _turn(now))
+    return now, effects + room
+
+
+def back_off(now: Conversation, event: ModelFailed, limits: Limits) -> Outcome:
+    turn = _turn(now)
+    waits = limits.model_backoff
+    pause = waits[min(turn.retries, len(waits) - 1)] if waits else 0.0
+    turn = replace(turn, phase=Phase.BACKOFF, retries=turn.retries + 1, retry_at=event.at + pause)
+    return replace(now, turn=turn), (Count("model_retried"),)
+
+
+def ask_again(now: Conversation, event: BackoffOver, limits: Limits) -> Outcome:
+    return _ask(now, _turn(now))
+
+
+def apologise(now: Conversation, event: ModelFailed, limits: Limits) -> Outcome:
+    key = "context_unreadable" if event.kind == "source" else "model_failed"
+    text = say(_turn(now).message.lang, key)
+    return _end(now, event.at, Disposition.FAILED, "why_model_failed", text)
+
+
+def fail_quietly(now: Conversation, event: ModelFailed, limits: Limits) -> Outcome:
+    now, effects = _end(now, event.at, Disposition.FAILED, "why_model_failed")
+    return now, (*effects, Count("failed_quietly"))
+
+
+def give_up_the_turn(now: Conversation, event: TurnExpired, limits: Limits) -> Outcome:
+    message = _turn(now).message
+    text = say(message.lang, "timed_out", seconds=f"{limits.turn_timeout:g}") if message.owed else ""
+    return _end(now, event.at, Disposition.FAILED, "why_timed_out", text)
+
+
+def resume(now: Conversation, event: TurnResumed, limits: Limits) -> Outcome:
+    """Waiting for the session does not count, so the new deadline comes with the session."""
+    turn = replace(_turn(now), cuts=_turn(now).cuts + 1, deadline=None, deadline_from=None, retry_at=None)
+    return replace(now, turn=turn), (WaitForSession(turn),)
+
+
+def give_up_resuming(now: Conversation, event: TurnResumed, limits: Limits) -> Outcome:
+    message = _turn(now).message
+    return _end(now, event.at, Disposition.FAILED, "why_cut_off", say(message.lang, "cut_off"))
+
+
+def stop_the_turn(now: Conversation, event: StopSaid, limits: Limits) -> Outcome:
+    now, ended = _end(now, event.at, Disposition.STOPPED, "why_stopped")
+    now, effects = _answer(now, event.message, say(event.message.lang, "stopped"), "why_told")
+    return now, ended + effects
+
+
+def queue(now: Conversation, event: Arrived, limits: Limits) -> Outcome:
+    now = replace(now, queue=(*now.queue, event.message.id))
+    return now, (Settle(event.message.id, Disposition.QUEUED, "why_queued"),)
+
+
+def refuse(now: Conversation, event: Arrived, limits: Limits) -> Outcome:
+    now, send = _tell(now, event.message, say(event.message.lang, "queue_full", limit=limits.queue_limit))
+    return now, (send, Settle(event.message.id, Disposition.REFUSED, "why_queue_full"))
+
+
+# -- silenced ------------------------------------------------------------------------------------
+
+
+def note_while_muted(now: Conversation, event: Arrived, limits: Limits) -> Outcome:
+    effects: tuple[Effect, ...] = (Settle(event.message.id, Disposition.MUTED, "why_muted"),)
+    if event.binding is not None:
+        message = event.message
+        line = Line("user", message.text, event.at, message.tag, message.ref)
+        effects += (KeepLine(event.binding.session, line),)
+    return now, effects
+
+
+def wake(now: Conversation, event: Event, limits: Limits) -> Outcome:
+    """A silence that the model chose ends with the next message; a mute stays until its time."""
+    if now.muted_until is not None and now.muted_until > event.at:
+        return replace(now, silence_due=now.muted_until), ()
+    return _unmute(now), ()
+
+
+def wait_for_the_mute(now: Conversation, event: SilenceExpired, limits: Limits) -> Outcome:
+    return replace(now, silence_due=now.muted_until), ()
+
+
+def end_silence(now: Conversation, event: SilenceExpired, limits: Limits) -> Outcome:
+    return _unmute(now), ()

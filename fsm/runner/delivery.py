@@ -1,0 +1,118 @@
+"""Texts on their way out: in order for each address, the same id at every try.
+
+A text that could not be delivered holds up the ones behind it for the same address until it is
+delivered or given up, which the machine decides.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fsm.ports import Channel, DeliveryError, Outgoing
+
+log = logging.getLogger("session_router.delivery")
+
+Address = tuple[str, str, str]
+"""(agent, channel, route)"""
+
+
+@dataclass(slots=True)
+class _Line:
+    waiting: deque[Outgoing] = field(default_factory=deque)
+    running: bool = False
+    held: bool = False
+
+
+class Delivery:
+    """``spawn`` starts a task; ``delivered`` and ``failed`` report each outcome; ``touch`` is told
+    right before and right after every send."""
+
+    def __init__(
+        self,
+        channels: Mapping[tuple[str, str], Channel],
+        *,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        delivered: Callable[[Outgoing], Awaitable[None]],
+        failed: Callable[[Outgoing, bool], None],
+        touch: Callable[[str, str], None],
+    ) -> None:
+        self._channels = channels
+        self._spawn, self._delivered, self._failed, self._touch = spawn, delivered, failed, touch
+        self._lines: dict[Address, _Line] = {}
+        self._by_id: dict[str, Address] = {}
+
+    def channel(self, agent: str, channel: str) -> Channel | None:
+        """The adapter for a channel: its own, that of its kind (``xmpp`` for ``xmpp:ROOM``), or the
+        one that takes everything (``*``)."""
+        kind = channel.partition(":")[0]
+        for name in (channel, kind, "*"):
+            if (found := self._channels.get((agent, name))) is not None:
+                return found
+        return None
+
+    def owe(self, outgoing: Outgoing) -> None:
+        """Deliver a text as soon as those before it are out."""
+        address = (outgoing.key.agent, outgoing.channel, outgoing.to)
+        line = self._lines.setdefault(address, _Line())
+        line.waiting.append(outgoing)
+        self._by_id[outgoing.id] = address
+        self._go_on(address, line)
+
+    def again(self, send: str) -> None:
+        """The wait of a failed text is over."""
+        if (address := self._by_id.get(send)) is not None and (line := self._lines.get(address)) is not None:
+            line.held = False
+            self._go_on(address, line)
+
+    def find(self, send: str) -> Outgoing | None:
+        address = self._by_id.get(send)
+        line = self._lines.get(address) if address else None
+        return line.waiting[0] if line and line.waiting and line.waiting[0].id == send else None
+
+    def give_up(self, send: str) -> None:
+        """Take a failed text off the line; the next one goes out."""
+        if (address := self._by_id.pop(send, None)) is None or (line := self._lines.get(address)) is None:
+            return
+        if line.waiting and line.waiting[0].id == send:
+            line.waiting.popleft()
+        line.held = False
+        self._go_on(address, line)
+
+    def _go_on(self, address: Address, line: _Line) -> None:
+        if line.running or line.held:
+            return
+        if not line.waiting:
+            self._lines.pop(address, None)
+            return
+        line.running = True
+        self._spawn(self._deliver(address, line))
+
+    async def _deliver(self, address: Address, line: _Line) -> None:
+        try:
+            while line.waiting and not line.held:
+                outgoing = line.waiting[0]
+                self._touch("send", "before")
+                try:
+                    channel = self.channel(outgoing.key.agent, outgoing.channel)
+                    if channel is None:
+                        raise DeliveryError(f"no channel named {outgoing.channel!r} is open", final=True)
+                    await channel.send(outgoing)
+                except Exception as error:  # an adapter's surprise is a failed delivery like any other
+                    if not isinstance(error, DeliveryError):
+                        log.exception("channel %s failed", outgoing.channel)
+                    line.held = True
+                    line.waiting[0] = replace(outgoing, tries=outgoing.tries + 1)
+                    self._failed(line.waiting[0], isinstance(error, DeliveryError) and error.final)
+                    return
+                self._touch("send", "after")
+                await self._delivered(outgoing)
+                line.waiting.popleft()
+                self._by_id.pop(outgoing.id, None)
+        finally:
+            line.running = False
+            if not line.waiting:
+                self._lines.pop(address, None)

@@ -1,0 +1,777 @@
+"""The engine: one mailbox for each conversation, one transaction for each step, effects outside any lock.
+
+The way of a message: ``receive`` puts it into its conversation's mailbox → it is admitted, durably →
+the desk recognises it and looks up what the step needs → ``step`` → state and debts are committed
+together → the debts are paid by tasks of their own, whose answers come back through the mailbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, assert_never
+
+from fsm.admission import Verdict
+from fsm.conversation import Conversation, Key, State, Turn, deadlines
+from fsm.desk import Desk, commands_done, dump_outcome, load_outcome
+from fsm.effects import (
+    AskModel,
+    Count,
+    Disposition,
+    Effect,
+    EndTurn,
+    KeepLine,
+    RunCommands,
+    Send,
+    SendAgain,
+    Settle,
+    TellRoom,
+    WaitForSession,
+)
+from fsm.events import (
+    BackoffOver,
+    Choice,
+    DeliveryFailed,
+    EngineCommandGiven,
+    Event,
+    MuteAsked,
+    Result,
+    SelectionExpired,
+    SessionFree,
+    SilenceExpired,
+    TurnExpired,
+    TurnResumed,
+    UnmuteAsked,
+)
+from fsm.language.texts import say
+from fsm.machine import step
+from fsm.ports import (
+    Change,
+    Channel,
+    Clock,
+    Inbound,
+    InboxRow,
+    KeptLine,
+    Line,
+    Outgoing,
+    SessionRouterError,
+    Settled,
+    ShowsDrafts,
+    ShowsTyping,
+    StepRecord,
+    Store,
+)
+from fsm.rows import Row
+from fsm.runner.delivery import Delivery
+from fsm.runner.locks import SessionLocks
+from fsm.runner.timers import Timer, Timers
+
+log = logging.getLogger("session_router.engine")
+
+LOUD = {"empty_reply": logging.WARNING, "failed_quietly": logging.ERROR, "undelivered": logging.ERROR}
+"""Counted things that also go to the log, and how loudly."""
+
+CACHED = 20_000
+"""Conversations kept decoded; the others are read again when something happens to them."""
+
+STARTUP_BATCH = 1_000
+
+
+class Receipt:
+    """What becomes of one message. ``admitted`` is done when it is on disk, ``done`` when it has its
+    disposition (None for what is no message to answer); ``texts`` are the answers to it, in order."""
+
+    __slots__ = ("admitted", "disposition", "done", "reason", "texts")
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.admitted: asyncio.Future[None] = loop.create_future()
+        self.done: asyncio.Future[Disposition | None] = loop.create_future()
+        self.texts: list[str] = []
+        self.disposition: Disposition | None = None
+        self.reason = ""
+
+    def resolve(self, disposition: Disposition | None, reason: str = "") -> None:
+        self.disposition, self.reason = disposition, reason
+        for future, value in ((self.admitted, None), (self.done, disposition)):
+            if not future.done():
+                future.set_result(value)  # type: ignore[arg-type]
+
+    def fail(self, error: Exception) -> None:
+        for future in (self.admitted, self.done):
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever cares awaits it; an unread one is no news
+
+
+@dataclass(slots=True)
+class _Arrival:
+    inbound: Inbound
+    receipt: Receipt
+
+
+@dataclass(slots=True)
+class _Fact:
+    event: Event
+    steps: tuple[StepRecord, ...] = ()
+
+
+@dataclass(slots=True)
+class _Wake:
+    """Look at the conversation: its stored deadlines, its queue."""
+
+
+_Item = _Arrival | InboxRow | _Fact | _Wake
+
+
+@dataclass(slots=True)
+class _Lane:
+    """A conversation while something happens to it."""
+
+    key: Key
+    items: deque[_Item] = field(default_factory=deque)
+    conversation: Conversation | None = None
+
+
+Touch = Callable[[str, str], None]
+
+
+class Engine:
+    """All conversations of some agents.
+
+    ``desks`` by agent name; ``channels`` by (agent, channel name). ``touch(kind, when)`` is called
+    right before and right after the engine touches the world (``model``, ``command``, ``send``,
+    ``commit``): scenarios crash there. ``seen`` is told of every row that is taken.
+    """
+
+    def __init__(
+        self,
+        *,
+        desks: Mapping[str, Desk],
+        store: Store,
+        clock: Clock,
+        channels: Mapping[tuple[str, str], Channel] | None = None,
+        seen: Callable[[Row], None] | None = None,
+        touch: Touch | None = None,
+        watch: Callable[[Key, Conversation], None] | None = None,
+    ) -> None:
+        self.desks = dict(desks)
+        self.store = store
+        self.clock = clock
+        self.channels = dict(channels or {})
+        self.counts: Counter[str] = Counter()
+        self._seen, self._touch, self._watch = seen, touch or (lambda kind, when: None), watch
+        self._lanes: dict[Key, _Lane] = {}
+        self._cache: OrderedDict[Key, Conversation] = OrderedDict()
+        self._receipts: dict[tuple[Key, str], Receipt] = {}
+        self._locks = SessionLocks()
+        self._turn_tasks: dict[str, set[asyncio.Task[None]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._room_mutes: dict[tuple[str, str], float] = {}
+        self.timers = Timers(clock, self._fire)
+        self.delivery = Delivery(
+            self.channels, spawn=self._spawn, delivered=self._delivered, failed=self._undelivered, touch=self._touch
+        )
+        self._ticker: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self.started_at = 0.0
+        self.open = False
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def start(self, *, ticking: bool = True) -> None:
+        """Open the store and take up everything that was left: overdue deadlines first, in batches,
+        then cut-off turns, messages admitted but not worked on, and texts not delivered.
+
+        With ``ticking`` False nobody fires timers but whoever calls ``timers.fire_due``.
+        """
+        await self.store.open()
+        self.started_at = now = self.clock.now()
+        self.open = True
+        for name, value in await self.store.meta_with_prefix("mute:"):
+            agent, _, channel = name.removeprefix("mute:").partition("/")
+            if value and float(value) > now:
+                self._room_mutes[agent, channel] = float(value)
+        work = await self.store.open_work()
+        in_turns = {key for key, _ in work.turns}
+        overdue: list[Key] = []
+        for key, due, started in work.overdue:
+            if key in in_turns:
+                continue
+            if due <= now or started > now:
+                overdue.append(key)
+            else:
+                self.timers.add(due, key, "stored", "", started)
+        await self._catch_up(overdue)
+        for outgoing in work.sends:
+            self.delivery.owe(outgoing)
+        known: set[tuple[Key, str]] = set()
+        for key, conversation in work.turns:
+            if key.agent not in self.desks:
+                continue
+            self._cache[key] = conversation
+            known |= {(key, waiting) for waiting in conversation.queue}
+            if conversation.turn is not None:
+                known.add((key, conversation.turn.message.id))
+                self._post(key, _Fact(TurnResumed(now, turn=conversation.turn.id)))
+            else:
+                self._post(key, _Wake())
+        for row in work.messages:
+            if row.key.agent in self.desks and (row.key, row.message.id) not in known:
+                self._post(row.key, row)
+        if ticking:
+            self._ticker = asyncio.create_task(self.timers.run())
+
+    async def _catch_up(self, keys: list[Key]) -> None:
+        """Everything that came due while nobody was running, a thousand conversations at a time."""
+        for first in range(0, len(keys), STARTUP_BATCH):
+            batch = [key for key in keys[first : first + STARTUP_BATCH] if key.agent in self.desks]
+            loaded = await self.store.load_many(batch)
+            changes, paid = [], []
+            for key in batch:
+                now = loaded.get(key)
+                if now is None:
+                    continue
+                then, effects = now, list[Effect]()
+                for event in self._overdue(now):
+                    then, owed = step(then, event, self.desks[key.agent].agent.limits, seen=self._seen)
+                    effects.extend(owed)
+                changes.append(self._change(key, now, then, effects))
+                paid.append((key, now, then, effects))
+            await self.store.commit_many(changes)
+            for key, now, then, effects in paid:
+                self._pay(key, now, then, effects)
+
+    async def close(self) -> None:
+        """Stop at once. Whatever was running is taken up at the next start."""
+        self.open = False
+        tasks = [task for task in (*self._tasks, self._ticker) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for receipt in self._receipts.values():
+            receipt.fail(SessionRouterError("the engine was closed before the message had its answer"))
+        await self.store.close()
+
+    async def drain(self) -> None:
+        """Wait until nothing runs. Timers that are not due and texts that wait for a retry stay."""
+        while self._tasks:
+            self._changed.clear()
+            await self._changed.wait()
+
+    @property
+    def running(self) -> int:
+        """Tasks at work just now."""
+        return len(self._tasks)
+
+    async def changes(self) -> None:
+        """Return when a task has ended since the last call."""
+        self._changed.clear()
+        await self._changed.wait()
+
+    def wake_waiters(self) -> None:
+        self._changed.set()
+
+    # -- the way in ------------------------------------------------------------------------------
+
+    async def receive(self, agent: str, inbound: Inbound) -> Receipt:
+        """Take a message; returns when it is on disk, so that the channel may acknowledge it.
+
+        Raises:
+            StoreError: it could not be recorded; the channel must not acknowledge it.
+        """
+        receipt = self.submit(agent, inbound)
+        await receipt.admitted
+        return receipt
+
+    def submit(self, agent: str, inbound: Inbound) -> Receipt:
+        """As ``receive``, without waiting: messages are taken in the order of these calls."""
+        if not self.open:
+            raise SessionRouterError("the engine is not running; call start() first")
+        receipt = Receipt()
+        self._post(Key(agent, inbound.channel, inbound.sender), _Arrival(inbound, receipt))
+        return receipt
+
+    def rebind(self, key: Key, choice: Choice) -> None:
+        """Choose a conversation's session from outside; a running turn keeps the one it has."""
+        self._post(key, _Fact(EngineCommandGiven(self.clock.now(), name="rebind", choice=choice)))
+
+    async def conversation(self, key: Key) -> Conversation:
+        """As it stands after the last committed step."""
+        lane = self._lanes.get(key)
+        if lane is not None and lane.conversation is not None:
+            return lane.conversation
+        if (cached := self._cache.get(key)) is not None:
+            return cached
+        return await self.store.load(key) or self._fresh(key)
+
+    # -- mailboxes -------------------------------------------------------------------------------
+
+    def _post(self, key: Key, item: _Item) -> None:
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(key, conversation=self._cache.get(key))
+            lane.items.append(item)
+            self._spawn(self._serve(lane))
+        else:
+            lane.items.append(item)
+
+    async def _serve(self, lane: _Lane) -> None:
+        """Work through a mailbox, one item at a time; queued messages go before new ones."""
+        while lane.items:
+            item = lane.items.popleft()
+            try:
+                match item:
+                    case _Arrival():
+                        await self._admit(lane, item.inbound, item.receipt)
+                    case InboxRow():
+                        await self._load(lane)
+                        await self._hear(lane, item.message)
+                    case _Fact():
+                        await self._load(lane)
+                        await self._take(lane, item.event, item.steps)
+                    case _Wake():
+                        for event in self._overdue(await self._load(lane)):
+                            await self._take(lane, event)
+                await self._take_queued(lane)
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                self._went_wrong(item, error)
+        del self._lanes[lane.key]
+        if lane.conversation is not None:
+            self._cache[lane.key] = lane.conversation
+            self._cache.move_to_end(lane.key)
+            while len(self._cache) > CACHED:
+                self._cache.popitem(last=False)
+
+    def _went_wrong(self, item: _Item, error: Exception) -> None:
+        """The store refused, or a look-up failed in a way nobody foresaw. The conversation stands as
+        it was; an admitted message stays in the inbox and is taken up at the next start."""
+        self.counts["step_failed"] += 1
+        log.error("a step failed and changed nothing: %s: %s", type(error).__name__, error, exc_info=error)
+        if isinstance(item, _Arrival):
+            item.receipt.fail(error if isinstance(error, SessionRouterError) else SessionRouterError(str(error)))
+
+    async def _load(self, lane: _Lane) -> Conversation:
+        if lane.conversation is None:
+            lane.conversation = await self.store.load(lane.key) or self._fresh(lane.key)
+        return lane.conversation
+
+    def _fresh(self, key: Key) -> Conversation:
+        """A new conversation; in a muted room it is muted from the start."""
+        until = self._room_mutes.get((key.agent, key.channel)) if self._room_mutes else None
+        if until is not None and until > self.clock.now():
+            return Conversation(
+                state=State.SILENCED, muted_until=until, silence_due=until, silence_from=self.clock.now()
+            )
+        return Conversation()
+
+    async def _admit(self, lane: _Lane, inbound: Inbound, receipt: Receipt) -> None:
+        """The door: recorded durably, told from a duplicate, and let in or not."""
+        desk, key = self.desks[lane.key.agent], lane.key
+        look = desk.gatekeeper.look(inbound)
+        if look.verdict is Verdict.DROP:
+            receipt.resolve(None, look.reason)
+            return
+        if look.verdict is Verdict.CONTEXT and not inbound.edited:
+            await self._keep_as_context(lane, inbound)
+            receipt.resolve(None, look.reason)
+            return
+        disposition = {Verdict.REFUSE: Disposition.REFUSED, Verdict.CONTEXT: Disposition.DUPLICATE}.get(
+            look.verdict, Disposition.RUNNING
+        )
+        reason = look.reason or "why_running"
+        self._touch("commit", "before")
+        admitted = await self.store.admit(
+            key, inbound, disposition=disposition.value, reason=reason, load=lane.conversation is None
+        )
+        self._touch("commit", "after")
+        if lane.conversation is None:
+            lane.conversation = admitted.conversation or self._fresh(key)
+        if not admitted.new:
+            self._settled(key, Settled(inbound.id, Disposition.DUPLICATE.value, "why_duplicate"), receipt)
+            return
+        if disposition.final:
+            await self._turn_away(lane, inbound, receipt, disposition, reason, tell=look.tell, keep=look.keep)
+            return
+        self._receipts[key, inbound.id] = receipt
+        if not receipt.admitted.done():
+            receipt.admitted.set_result(None)
+        await self._hear(lane, inbound)
+
+    async def _turn_away(self, lane: _Lane, inbound: Inbound, receipt: Receipt, disposition: Disposition, reason: str, *,
+                         tell: bool, keep: bool) -> None:
+        desk, now = self.desks[lane.key.agent], lane.conversation or Conversation()
+        if keep:
+            await self._keep_as_context(lane, inbound)
+        if tell and desk.gatekeeper.is_owed(inbound):
+            message = desk.message(lane.key, inbound, now, self.clock.now())
+            limits = desk.agent.limits
+            values = {"limit": limits.rate_limit if reason == "why_too_many" else limits.message_chars}
+            text = say(message.lang, reason.removeprefix("why_"), chars=len(inbound.text), **values)
+            send = Send(f"{message.ref}.refused", inbound.channel, inbound.reply_to, text, inbound.id)
+            self._receipts[lane.key, inbound.id] = receipt
+            await self._commit(self._change(lane.key, now, now, [send]))
+            self._pay(lane.key, now, now, [send])
+            self._receipts.pop((lane.key, inbound.id), None)
+        self._settled(lane.key, Settled(inbound.id, disposition.value, reason), receipt)
+
+    async def _keep_as_context(self, lane: _Lane, inbound: Inbound) -> None:
+        """What is no message to answer may still be something that the model should know."""
+        desk, now = self.desks[lane.key.agent], await self._load(lane)
+        bound = (await desk.binding(lane.key, now, self.clock.now())).bound
+        if bound is not None:
+            ref = f"{lane.key.agent}/{inbound.channel}/{inbound.id}"
+            line = Line("user", inbound.text, inbound.at, desk.tag(inbound), ref)
+            await self._commit(Change(lane.key, lines=(KeptLine(bound.session, line),)))
+
+    async def _hear(self, lane: _Lane, inbound: Inbound, *, waited: bool = False) -> None:
+        desk, now = self.desks[lane.key.agent], lane.conversation
+        assert now is not None
+        event = await desk.hear(lane.key, inbound, now, self.clock.now(), waited=waited)
+        await self._take(lane, event)
+
+    async def _take_queued(self, lane: _Lane) -> None:
+        """The turn is over and messages wait: the next is read against the state of now."""
+        while (now := lane.conversation) is not None and now.queue and now.state is not State.COMMAND_LOOPING:
+            first = now.queue[0]
+            lane.conversation = replace(now, queue=now.queue[1:])
+            row = await self.store.message(lane.key, first)
+            if row is None:
+                log.error("queued message %s is not in the inbox", first)
+                continue
+            await self._hear(lane, row.message, waited=True)
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    async def _take(self, lane: _Lane, event: Event, steps: tuple[StepRecord, ...] = ()) -> None:
+        """One step: decide, commit, pay. A session that is free is taken within the same step."""
+        key, now = lane.key, lane.conversation
+        assert now is not None
+        limits = self.desks[key.agent].agent.limits
+        then, owed = step(now, event, limits, seen=self._seen)
+        effects: list[Effect] = []
+        claimed: list[Turn] = []
+        todo = deque(owed)
+        while todo:
+            effect = todo.popleft()
+            if isinstance(effect, WaitForSession):
+                turn = effect.turn
+                if self._locks.claim(turn.bound.session, (key, turn.id)):
+                    claimed.append(turn)
+                    then, more = step(then, SessionFree(event.at, turn=turn.id), limits, seen=self._seen)
+                    todo.extend(more)
+                continue
+            effects.append(effect)
+        change = self._change(key, now, then, effects, steps)
+        try:
+            if change is not _NOTHING:
+                await self._commit(change)
+        except BaseException:
+            for turn in claimed:
+                self._release(key, turn)
+            raise
+        lane.conversation = then
+        self._pay(key, now, then, effects)
+
+    def _change(self, key: Key, now: Conversation, then: Conversation, effects: Iterable[Effect],
+                steps: tuple[StepRecord, ...] = ()) -> Change:
+        """What the step writes: all of it in one transaction."""
+        sends: list[Outgoing] = []
+        settled: list[Settled] = []
+        lines: list[KeptLine] = []
+        delivered: list[str] = []
+        meta: list[tuple[str, str | None]] = []
+        for effect in effects:
+            match effect:
+                case Send() if effect.to:
+                    sends.append(Outgoing(effect.id, key, effect.channel, effect.to, effect.text, effect.message))
+                case Settle():
+                    settled.append(Settled(effect.message, effect.disposition.value, effect.reason))
+                case KeepLine():
+                    lines.append(KeptLine(effect.session, effect.line))
+                case SendAgain(send=send, at=None):
+                    delivered.append(send)
+                case SendAgain(send=send, at=float() as at):
+                    if (outgoing := self.delivery.find(send)) is not None:
+                        sends.append(replace(outgoing, due=at))
+                case TellRoom(seconds=seconds):
+                    until = None if seconds is None else str(then.muted_until)
+                    meta.append((f"mute:{key.agent}/{key.channel}", until))
+                case _:
+                    pass
+        if then is now and not (sends or settled or lines or delivered or meta or steps):
+            return _NOTHING
+        next_one = deadlines(then)
+        return Change(
+            key,
+            conversation=then if then is not now else None,
+            due=next_one[0].due if next_one else None,
+            started=next_one[0].started if next_one else None,
+            sends=tuple(sends),
+            delivered=tuple(delivered),
+            settled=tuple(settled),
+            lines=tuple(lines),
+            steps=steps,
+            meta=tuple(meta),
+        )
+
+    async def _commit(self, change: Change) -> None:
+        self._touch("commit", "before")
+        await self.store.commit(change)
+        self._touch("commit", "after")
+
+    def _pay(self, key: Key, now: Conversation, then: Conversation, effects: Iterable[Effect]) -> None:
+        """The step is on disk: start what it owes, tell whoever waits, set the timers."""
+        if then is not now:
+            old = deadlines(now)
+            for deadline in deadlines(then):
+                if deadline not in old:
+                    self.timers.add(deadline.due, key, deadline.kind, deadline.fence, deadline.started)
+            if self._watch is not None:
+                self._watch(key, then)
+        for effect in effects:
+            match effect:
+                case Send():
+                    if (receipt := self._receipts.get((key, effect.message))) is not None:
+                        receipt.texts.append(effect.text)
+                    if effect.to:
+                        self.delivery.owe(
+                            Outgoing(effect.id, key, effect.channel, effect.to, effect.text, effect.message)
+                        )
+                case Settle():
+                    self._settled(key, Settled(effect.message, effect.disposition.value, effect.reason))
+                case AskModel():
+                    self._for_turn(effect.turn, self._ask(key, effect.turn))
+                case RunCommands():
+                    self._for_turn(effect.turn, self._run(key, effect))
+                case EndTurn():
+                    self._end(key, effect.turn)
+                case SendAgain():
+                    if effect.at is None:
+                        self.delivery.give_up(effect.send)
+                    else:
+                        self.timers.add(effect.at, key, "send", effect.send)
+                case TellRoom():
+                    self._tell_room(key, effect, then)
+                case Count():
+                    self._count(key, effect)
+                case KeepLine() | WaitForSession():
+                    pass
+                case _:
+                    assert_never(effect)
+
+    def _settled(self, key: Key, settled: Settled, receipt: Receipt | None = None) -> None:
+        disposition = Disposition(settled.disposition)
+        if not disposition.final:
+            return
+        self.counts[disposition.value] += 1
+        receipt = receipt or self._receipts.pop((key, settled.message), None)
+        if receipt is not None:
+            receipt.resolve(disposition, settled.reason)
+
+    def _count(self, key: Key, effect: Count) -> None:
+        self.counts[effect.what] += effect.many
+        if (level := LOUD.get(effect.what)) is not None:
+            log.log(level, "%s in conversation %s/%s/%s", effect.what, *key)
+
+    def _tell_room(self, key: Key, effect: TellRoom, then: Conversation) -> None:
+        """A mute or un-mute given in a group reaches every conversation in it; later ones inherit it."""
+        room = (key.agent, key.channel)
+        if effect.seconds is None:
+            self._room_mutes.pop(room, None)
+        elif then.muted_until is not None:
+            self._room_mutes[room] = then.muted_until
+
+        async def tell() -> None:
+            at = self.clock.now()
+            for other, _ in await self.store.conversations(key.agent, key.channel):
+                if other != key:
+                    fact: Event = (
+                        UnmuteAsked(at) if effect.seconds is None else MuteAsked(at, seconds=effect.seconds)
+                    )
+                    self._post(other, _Fact(fact))
+
+        self._spawn(tell())
+
+    # -- turns -----------------------------------------------------------------------------------
+
+    def _for_turn(self, turn: Turn, work: Coroutine[Any, Any, None]) -> None:
+        task = self._spawn(work)
+        tasks = self._turn_tasks.setdefault(turn.id, set())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    def _end(self, key: Key, turn: Turn) -> None:
+        current = asyncio.current_task()
+        for task in self._turn_tasks.pop(turn.id, ()):
+            if task is not current:
+                task.cancel()
+        self.desks[key.agent].forget(turn.id)
+        self._typing(key, turn, False)
+        self._release(key, turn)
+
+    def _release(self, key: Key, turn: Turn) -> None:
+        if (waiter := self._locks.release(turn.bound.session, (key, turn.id))) is not None:
+            self._post(waiter[0], _Fact(SessionFree(self.clock.now(), turn=waiter[1])))
+
+    async def _ask(self, key: Key, turn: Turn) -> None:
+        """Pay ``AskModel``: the answer goes back into the mailbox with its record."""
+        desk = self.desks[key.agent]
+        self._typing(key, turn, True)
+        self._touch("model", "before")
+        channel = self.delivery.channel(key.agent, turn.message.channel) if turn.message.to else None
+        show = self._drafts(channel, turn) if channel is not None else None
+        asking = await desk.ask(key, turn, self.clock.now, show)
+        self._touch("model", "after")
+        steps: tuple[StepRecord, ...] = ()
+        if asking.reply is not None:
+            reply = asking.reply
+            data = json.dumps(
+                {"text": asking.raw, "input": reply.input_tokens, "output": reply.output_tokens}, ensure_ascii=False
+            )
+            steps = (StepRecord(turn.id, turn.call, 0, "model", data, asking.event.at),)
+            self.counts["model_calls"] += 1
+        self._post(key, _Fact(asking.event, steps))
+
+    def _drafts(self, channel: Channel, turn: Turn) -> Callable[[str], None] | None:
+        if not isinstance(channel, ShowsDrafts):
+            return None
+
+        def show(text: str) -> None:
+            self._spawn(channel.draft(turn.message.to, text))
+
+        return show
+
+    def _typing(self, key: Key, turn: Turn, on: bool) -> None:
+        channel = self.delivery.channel(key.agent, turn.message.channel) if turn.message.to else None
+        if isinstance(channel, ShowsTyping):
+            self._spawn(channel.typing(turn.message.to, on))
+
+    async def _run(self, key: Key, effect: RunCommands) -> None:
+        """Pay ``RunCommands``: each is recorded before it starts and when it has finished, so that one
+        which a crash cut off is known as such and never runs twice."""
+        desk, turn = self.desks[key.agent], effect.turn
+        now = await self.conversation(key)
+        ctx = desk.command_context(key, turn, now, self.clock.now())
+        recorded = {}
+        if turn.cuts:
+            recorded = {
+                (r.index, r.kind): r.data for r in await self.store.steps(turn.id) if r.call == turn.call
+            }
+        results: list[Result] = []
+        for index, command in enumerate(effect.commands):
+            if (data := recorded.get((index, "finished"))) is not None:
+                results.append(load_outcome(data, command, ctx))
+                continue
+            if (index, "started") in recorded:
+                text = f"[{command.name}] " + say(turn.message.lang, "unknown_outcome")
+                results.append(Result(command, text, ok=False))
+                continue
+
+            def record(kind: str, data: str, index: int = index) -> Change:
+                return Change(key, steps=(StepRecord(turn.id, turn.call, index, kind, data, self.clock.now()),))
+
+            name = json.dumps([command.name, command.argument], ensure_ascii=False)
+            await self._commit(record("started", name))
+            self._touch("command", "before")
+            result = await self._within(desk.run(command, ctx), desk.agent.limits.command_timeout)
+            if result is None:
+                seconds = f"{desk.agent.limits.command_timeout:g}"
+                text = say(turn.message.lang, "command_timed_out", name=command.name, seconds=seconds)
+                result = Result(command, text, ok=False)
+            self._touch("command", "after")
+            await self._commit(record("finished", dump_outcome(result, ctx)))
+            if command.known:
+                self.counts["commands"] += 1
+            results.append(result)
+        self._post(key, _Fact(commands_done(turn, results, ctx, self.clock.now())))
+
+    async def _within(self, work: Coroutine[Any, Any, Result], seconds: float) -> Result | None:
+        """The outcome of ``work``, or None when it takes longer than that on the engine's clock."""
+        task = asyncio.current_task()
+        assert task is not None
+        late = False
+
+        async def watch() -> None:
+            nonlocal late
+            await self.clock.sleep_until(self.clock.now() + seconds)
+            late = True
+            task.cancel()
+
+        watchdog = asyncio.ensure_future(watch())
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if late and task.uncancel() == 0:
+                return None
+            raise
+        finally:
+            watchdog.cancel()
+
+    # -- time and delivery -----------------------------------------------------------------------
+
+    def _fire(self, due: list[Timer]) -> None:
+        now = self.clock.now()
+        for timer in due:
+            match timer.what:
+                case "send":
+                    self.delivery.again(timer.fence)
+                case "stored":
+                    self._post(timer.key, _Wake())
+                case _:
+                    due_at = timer.due - self.timers.late
+                    self._post(timer.key, _Fact(self._expiry(timer.what, timer.fence, due_at, now)))
+
+    def _expiry(self, kind: str, fence: str, due: float, at: float, *, future: bool = False) -> Event:
+        match kind:
+            case "selection":
+                return SelectionExpired(at, number=int(fence), while_down=self.started_at > due or future)
+            case "silence":
+                return SilenceExpired(at, due=float(fence))
+            case "turn":
+                return TurnExpired(at, turn=fence, due=due)
+            case "backoff":
+                turn, _, call = fence.rpartition("/")
+                return BackoffOver(at, turn=turn, call=int(call))
+        raise AssertionError(kind)
+
+    def _overdue(self, conversation: Conversation) -> list[Event]:
+        """What has come due in a stored conversation; a start in the future counts as overdue."""
+        now = self.clock.now()
+        return [
+            self._expiry(d.kind, d.fence, d.due, now, future=d.started > now)
+            for d in deadlines(conversation)
+            if d.due <= now or d.started > now
+        ]
+
+    async def _delivered(self, outgoing: Outgoing) -> None:
+        await self._commit(Change(outgoing.key, delivered=(outgoing.id,)))
+
+    def _undelivered(self, outgoing: Outgoing, final: bool) -> None:
+        event = DeliveryFailed(
+            self.clock.now(), send=outgoing.id, message=outgoing.message, tries=outgoing.tries, final=final
+        )
+        self._post(outgoing.key, _Fact(event))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._changed.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a task failed: %s", error, exc_info=error)
+
+
+_NOTHING = Change(Key("", "", ""))
+"""A step that writes nothing: a late answer, a timer that no longer matters."""
+
