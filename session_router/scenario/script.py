@@ -1,0 +1,148 @@
+"""What stands in for the world in a scenario: scripted answers, scripted sessions, a room for sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from fsm.desk import current_call
+from fsm.language.matching import match_sessions
+from fsm.ports import ChatMessage, Clock, DeliveryError, Line, ModelError, Outgoing, Reply, SessionInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One scripted answer. ``text`` None: the model gave nothing. ``takes`` in seconds of the
+    scenario's clock; ``error`` is raised instead; ``hang`` never answers."""
+
+    text: str | None = None
+    takes: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    error: str | None = None
+    hang: bool = False
+
+
+class OutOfAnswers(Exception):
+    """The model was called more often than the scenario has answers."""
+
+
+class ScriptedModel:
+    """A bridge with answers in order. A call that is repeated after a crash gets the answer that it
+    got before and counts once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.answers: list[Answer] = []
+        self.by_call: dict[str, Answer] = {}
+        self.prompts: list[list[ChatMessage]] = []
+        self.missing: list[str] = []
+
+    @property
+    def calls(self) -> int:
+        return len(self.by_call)
+
+    async def chat(self, messages: Sequence[ChatMessage], *, session_id: str) -> Reply | None:
+        call = current_call.get()
+        self.prompts.append(list(messages))
+        answer = self.by_call.get(call)
+        if answer is None:
+            if not self.answers:
+                self.missing.append(f"call {self.calls + 1} (message {call.rpartition('/')[0]})")
+                self.by_call[call] = Answer(error="the scenario has no answer left")
+                raise ModelError("the scenario has no answer left", retryable=False)
+            answer = self.by_call[call] = self.answers.pop(0)
+        if answer.hang:
+            await self._clock.sleep_until(float("inf"))
+        if answer.takes:
+            await self._clock.sleep_until(self._clock.now() + answer.takes)
+        if answer.error is not None:
+            raise ModelError(answer.error)
+        if answer.text is None:
+            return None
+        return Reply(answer.text, answer.input_tokens, answer.output_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedSession:
+    """A session as a scenario file describes it; instants in unix seconds."""
+
+    id: str
+    title: str
+    active: float
+    lines: tuple[Line, ...]
+    parent: str | None = None
+    archived: bool = False
+    source: str = "opencode"
+
+    @property
+    def info(self) -> SessionInfo:
+        newest = max((line.at for line in self.lines), default=self.active)
+        return SessionInfo(self.id, self.title, self.source, max(self.active, newest))
+
+
+@dataclass(slots=True)
+class ScriptedSource:
+    """``fsm.ports.SessionSource`` over what the scenario says there is; survives a restart, as files do."""
+
+    name: str = "opencode"
+    sessions: dict[str, ScriptedSession] = field(default_factory=dict)
+
+    async def list(self, limit: int | None = None) -> Sequence[SessionInfo]:
+        shown = [s.info for s in self.sessions.values() if s.lines and not s.archived and s.parent is None]
+        shown.sort(key=lambda s: (-s.active_at, s.id))
+        return shown[:limit]
+
+    async def search(self, words: str, limit: int | None = None) -> Sequence[SessionInfo]:
+        return match_sessions(words, await self.list())[:limit]
+
+    async def latest(self) -> SessionInfo | None:
+        return next(iter(await self.list(1)), None)
+
+    async def find(self, session_id: str) -> SessionInfo | None:
+        session = self.sessions.get(session_id)
+        return session.info if session else None
+
+    async def context(self, session_id: str, limit: int = 200) -> Sequence[Line]:
+        session = self.sessions.get(session_id)
+        return session.lines[-limit:] if session else ()
+
+    def change(self, session_id: str, **changes: object) -> None:
+        """Raises KeyError: no such session."""
+        self.sessions[session_id] = replace(self.sessions[session_id], **changes)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A text that reached its address. ``address`` is what a scenario calls it."""
+
+    id: str
+    channel: str
+    to: str
+    text: str
+    at: float
+
+    @property
+    def address(self) -> str:
+        return self.channel if ":" in self.channel else f"{self.channel}/{self.to}"
+
+
+@dataclass(slots=True)
+class Recorder:
+    """``fsm.ports.Channel`` that shows each id once, as a channel that can deduplicate does."""
+
+    now: Callable[[], float]
+    sent: list[Sent] = field(default_factory=list)
+    failing: int = 0
+    on: dict[str, bool] = field(default_factory=dict)
+    """Typing indicators by route."""
+
+    async def send(self, outgoing: Outgoing) -> None:
+        if self.failing > 0:
+            self.failing -= 1
+            raise DeliveryError("the scenario lets this delivery fail")
+        if all(outgoing.id != sent.id for sent in self.sent):
+            self.sent.append(Sent(outgoing.id, outgoing.channel, outgoing.to, outgoing.text, self.now()))
+
+    async def typing(self, to: str, on: bool) -> None:
+        self.on[to] = on
