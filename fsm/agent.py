@@ -25,7 +25,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """``allow`` admits direct chats (``*`` everybody); ``allow_by_channel`` overrides it.
+    """``allow`` admits direct chats (``*`` everybody).
 
     ``permissions`` narrows commands: command name to the persons or channels that may use it.
     ``visible`` narrows sessions: person to the sources and session ids that they may see.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ from fsm.ports import Channel, Clock, Inbound, SessionInfo, SessionSource, Store
 from fsm.runner import Engine, Receipt
 from fsm.sessions import Sessions
 from session_router.clock import SystemClock
-from session_router.places import data_dir
+from session_router.config_sources import data_folder
 from storage.opencode import OpenCodeSource
 from storage.sessions import OwnSessions
 from storage.sqlite import SqliteStore
@@ -54,7 +55,7 @@ class SessionRouter:
         if default_session is not None:
             agent = replace(agent, default_session=default_session)
         self.agent = agent
-        self.store = store or SqliteStore(data_dir() / "engine.db")
+        self.store = store or SqliteStore(data_folder(os.environ) / "engine.db")
         own = OwnSessions(self.store)
         if sources is None:
             sources = getattr(bridge, "sources", None)

@@ -24,7 +24,6 @@ from fsm.commands.registry import Registry
 from fsm.conversation import Bound, Conversation, Key, State
 from fsm.effects import Disposition
 from fsm.events import Choice
-
 from fsm.ports import Inbound, Line, Store
 from session_router.config import agent_from_mapping
 from session_router.scenario.clock import FrozenClock, SteppedClock

@@ -1,0 +1,317 @@
+"""The config: one TOML file and the environment over it, checked whole before anything starts.
+
+Adding an agent is adding one table ``[agents.NAME]``; nothing else, anywhere, lists agents. Every key
+can also be a variable of the environment, ``SESSION_ROUTER_`` and the keys joined by two underscores
+(``SESSION_ROUTER_AGENTS__MOHE__TURN_TIMEOUT=60``; lists and tables as JSON), which wins over the file.
+A wrong value and an unknown key are refused with the file, the key and the mend; values are never repeated.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from fsm.agent import Agent
+from fsm.constants import Limits
+from fsm.language.redact import HIDDEN, redact
+from fsm.language.words import WORDS, Words
+from session_router import config_sources
+from session_router.agent_config import (
+    DEFAULT_AGENT,
+    LIMITS,
+    SPELLINGS,
+    AgentConfig,
+    ExtraWords,
+    GroupConfig,
+    Language,
+    LimitKeys,
+    Table,
+    absolute,
+    bad_name,
+    environ_of,
+    one_spelling,
+    with_absolute_paths,
+)
+from session_router.config_errors import ConfigError, Path_, Problem, did_you_mean, problems_of
+from session_router.model_settings import ModelSettings
+from storage.opencode import default_path
+
+__all__ = [
+    "DEFAULT_AGENT",
+    "AgentConfig",
+    "Config",
+    "ConfigError",
+    "GroupConfig",
+    "LimitKeys",
+    "ModelSettings",
+    "Sources",
+    "StoreConfig",
+    "agent_from_mapping",
+    "describe",
+    "load",
+]
+
+
+class StoreConfig(Table):
+    """The engine's own file. A relative ``path`` begins in ``data_dir``. ``synchronous`` is SQLite's: with
+    FULL nothing accepted is lost in a power cut, with NORMAL nothing when the process is killed."""
+
+    path: Path = Path("engine.db")
+    synchronous: Annotated[
+        Literal["FULL", "NORMAL", "OFF"], BeforeValidator(lambda v: v.upper() if isinstance(v, str) else v)
+    ] = "FULL"
+
+
+def _source(value: object, info: ValidationInfo, usual: Path) -> Path | None:
+    match {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value:
+        case None | False:
+            return None
+        case True:
+            return usual
+        case str() | Path() as path if str(path).strip():
+            return absolute(path, info)
+        case _:
+            raise ValueError("expected the path of a file, true for its usual place, or false")
+
+
+def _opencode(value: object, info: ValidationInfo) -> Path | None:
+    return _source(value, info, default_path(environ_of(info)))
+
+
+def _hermes(value: object, info: ValidationInfo) -> Path | None:
+    return _source(value, info, config_sources.home(environ_of(info)) / ".hermes" / "state.db")
+
+
+class Sources(Table):
+    """Where sessions are read from: a path, true for the place where the program itself keeps it, false
+    for nothing. After validation an absolute path, or None where it is off."""
+
+    opencode: Annotated[Path | None, PlainValidator(_opencode)] = Field(default_factory=lambda: _usual())
+    hermes: Annotated[Path | None, PlainValidator(_hermes)] = Field(default_factory=lambda: _usual())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _the_original_name(cls, values: Any) -> Any:
+        return one_spelling(values) if isinstance(values, Mapping) else values
+
+
+def _usual() -> Any:
+    return True  # a default is validated like any value, and so becomes the path
+
+
+def _defaults() -> Any:
+    return {}  # validated with the context, which a ready instance would have missed
+
+
+class Config(Table):
+    """The whole config. Each agent in ``agents`` is complete: language, words, constants and model that
+    stand at the top are already in it where it does not set its own."""
+
+    language: Language = "zh"
+    data_dir: Path | None = None
+    store: StoreConfig = StoreConfig()
+    sources: Sources = Field(default_factory=lambda: _defaults())
+    model: ModelSettings | None = None
+    words: ExtraWords = Field(default=WORDS, repr=False)
+    limits: LimitKeys = LimitKeys()
+    agents: dict[str, AgentConfig] = Field(default_factory=dict)
+
+    _file: Path | None = PrivateAttr(default=None)
+
+    @property
+    def file(self) -> Path | None:
+        """The file that it was read from, None without one."""
+        return self._file
+
+    @property
+    def folder(self) -> Path:
+        """``data_dir``, which is always set once validated."""
+        assert self.data_dir is not None
+        return self.data_dir
+
+    @field_validator("data_dir")
+    @classmethod
+    def _found(cls, folder: Path | None, info: ValidationInfo) -> Path:
+        return absolute(folder, info) if folder else config_sources.data_folder(environ_of(info))
+
+    @field_validator("store")
+    @classmethod
+    def _in_the_data_folder(cls, store: StoreConfig, info: ValidationInfo) -> StoreConfig:
+        folder = info.data.get("data_dir") or Path.cwd()
+        return store.model_copy(update={"path": config_sources.under(store.path, folder, environ_of(info))})
+
+    @field_validator("model")
+    @classmethod
+    def _rooted(cls, model: ModelSettings | None, info: ValidationInfo) -> ModelSettings | None:
+        return model and with_absolute_paths(model, info)
+
+    @field_validator("agents")
+    @classmethod
+    def _complete(cls, agents: dict[str, AgentConfig], info: ValidationInfo) -> dict[str, AgentConfig]:
+        for name, agent in agents.items():
+            if problem := "an agent needs a name" if not name else bad_name(name):
+                raise ValueError(problem)
+            if agent.name not in ("", name):
+                raise ValueError(f"the agent is named {name} by its table; leave `name` out of it")
+        for kind in ("jid", "http_port"):
+            seen: dict[Any, str] = {}
+            for name, agent in agents.items():
+                value = getattr(agent, kind)
+                if value and seen.setdefault(value, name) != name:
+                    raise ValueError(f"{seen[value]} and {name} have the same {kind}; give each its own")
+        top = info.data
+        if not {"language", "words", "limits", "model"} <= top.keys():
+            return agents  # one of them is wrong, which is reported by itself
+        return {
+            name: agent.model_copy(
+                update={
+                    "name": name,
+                    "language": agent.language or top["language"],
+                    "words": top["words"].joined(agent.words),
+                    "limits": LimitKeys(**{**top["limits"].given(), **agent.limits.given()}),
+                    "model": agent.model or top["model"],
+                }
+            )
+            for name, agent in (agents or {DEFAULT_AGENT: AgentConfig()}).items()
+        }
+
+    def agent(self, name: str | None = None) -> AgentConfig:
+        """The agent of that name, the first one without a name. Raises :class:`ConfigError`."""
+        if name is None:
+            return next(iter(self.agents.values()))
+        if (found := self.agents.get(name)) is None:
+            raise ConfigError([Problem((), f"there is no agent `{name}`; {did_you_mean(name, self.agents)}")])
+        return found
+
+
+def load(
+    path: Path | str | None = None, environ: Mapping[str, str] = os.environ, *, folder: Path | None = None
+) -> Config:
+    """The config of ``path`` (see :func:`session_router.config_sources.find_file`) and of ``environ``;
+    without a file the defaults. ``folder`` is where the program was started. Raises :class:`ConfigError`."""
+    folder = folder or Path.cwd()
+    file = config_sources.find_file(path, environ, folder)
+    written = config_sources.read_toml(file) if file else {}
+    named = config_sources.from_environment(Config, environ)
+    raw = config_sources.laid_over(written, named, SPELLINGS, any_case=("agents",))
+    raw.setdefault("language", config_sources.language_of(environ))
+    context = {"environ": environ, "folder": file.parent if file else folder}
+
+    def place(path: Path_) -> str:
+        variable = config_sources.variable_of(path, environ)
+        return f"environment variable {variable}" if variable else str(file or "")
+
+    try:
+        config = Config.model_validate(raw, context=context)
+    except ValidationError as error:
+        # from None: what pydantic knows includes the values.
+        raise ConfigError(_problems(error, Config, raw, place)) from None
+    config._file = file
+    return config
+
+
+def agent_from_mapping(mapping: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> Agent:
+    """The agent that a mapping of config keys describes, laid key by key over those of ``base``.
+
+    ``name`` may stand among them. Raises :class:`ConfigError` with ``key`` and ``path`` into the mapping.
+    """
+    if not isinstance(mapping, Mapping):
+        raise ConfigError([Problem((), "expected a table of an agent's keys")])
+    limits = mapping.get("limits")
+    replaced = {SPELLINGS.get(key, key) for key in limits} if isinstance(limits, Mapping) else set()
+    below = {key: value for key, value in (base or {}).items() if SPELLINGS.get(key, key) not in replaced}
+    raw = config_sources.laid_over(below, mapping, SPELLINGS, depth=0)
+    try:
+        return AgentConfig.model_validate(raw).to_agent()
+    except ValidationError as error:
+        raise ConfigError(_problems(error, AgentConfig, raw, lambda path: "")) from None
+
+
+def _problems(
+    error: ValidationError, model: type[BaseModel], raw: Mapping[str, Any], place: Callable[[Path_], str]
+) -> list[Problem]:
+    return problems_of(error, model, lambda path: _as_written(path, raw), place, {AgentConfig: LIMITS})
+
+
+def _as_written(path: Path_, raw: Any) -> Path_:
+    """A path of the models as the config spells it: a constant may be in capitals and a level higher."""
+    found: list[str | int] = []
+    parts = list(path)
+    while parts:
+        part = parts.pop(0)
+        if isinstance(raw, Mapping):
+            spellings = [part, *(other for other, own in SPELLINGS.items() if own == part)]
+            if part == "limits" and not _holds(raw.get("limits"), parts):
+                continue  # it was gathered from the level above
+            part = next((key for key in spellings if key in raw), part)
+            raw = raw.get(part)
+        elif isinstance(raw, list | tuple) and isinstance(part, int) and part < len(raw):
+            raw = raw[part]
+        elif isinstance(raw, str) and isinstance(part, int):
+            continue  # one text that stands for a list
+        found.append(part)
+    return tuple(found)
+
+
+def _holds(table: Any, rest: list[str | int]) -> bool:
+    return isinstance(table, Mapping) and (not rest or any(SPELLINGS.get(k, k) == rest[0] for k in table))
+
+
+# -- showing it ----------------------------------------------------------------------------------
+
+
+def describe(config: Config) -> dict[str, Any]:
+    """The config in force as JSON values, every agent whole; of a secret only whether there is one."""
+    shown: dict[str, Any] = {
+        "file": str(config.file) if config.file else None,
+        "language": config.language,
+        "data_dir": str(config.data_dir),
+        "store": config.store.model_dump(mode="json"),
+        "sources": config.sources.model_dump(mode="json"),
+        "agents": {name: _describe_agent(agent) for name, agent in config.agents.items()},
+    }
+    masked: dict[str, Any] = _plain(shown)
+    return masked
+
+
+def _describe_agent(agent: AgentConfig) -> dict[str, Any]:
+    values = agent.model_dump(exclude={"words", "limits", "password"})
+    extra = {
+        f.name: [word for word in getattr(agent.words, f.name) if word not in getattr(WORDS, f.name)]
+        for f in fields(Words)
+    }
+    return {
+        **values,
+        "password": HIDDEN if agent.password else None,
+        "words": {name: added for name, added in extra.items() if added},
+        **asdict(Limits(**agent.limits.given())),
+    }
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Mapping():
+            return {str(key): _plain(each) for key, each in value.items()}
+        case set() | frozenset():
+            return sorted(map(_plain, value))
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case str() | Path():
+            return redact(str(value))
+        case _:
+            return value

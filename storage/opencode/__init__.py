@@ -1,0 +1,17 @@
+"""OpenCode's sessions, read from its own database and never written.
+
+OpenCode 1.x keeps a session in ``session``, ``message`` and ``part``; sessions made through its
+``/api`` routes have their messages in ``session_message`` instead; OpenCode 2.x keeps everything in
+``session_v2`` and ``session_message``. One file may hold all three, and :class:`OpenCodeSource`
+reads them as one list.
+
+``files`` opens the file and says in one sentence why it cannot be read, ``schema`` tells which
+generations are in it, ``reading`` holds the queries, ``source`` is the session source.
+"""
+
+from storage.opencode.files import default_path
+from storage.opencode.reading import STILL_ANSWERING, Probe, SessionNotFound
+from storage.opencode.source import OpenCodeSource, extract_session_context
+
+__all__ = ["STILL_ANSWERING", "OpenCodeSource", "Probe", "SessionNotFound", "default_path",
+           "extract_session_context"]
