@@ -181,7 +181,7 @@ class Desk:
         if not self.agent.may_use(name, key.sender, key.channel):
             return EngineCommandGiven(at, name=name, answer=say(message.lang, "not_permitted", name=name), message=message)
         here = await self.binding(key, now, at)
-        asked = Asked(self.agent, key, now, self.sessions, here, argument, message.ref, at, message.lang)
+        asked = Asked(self.agent, key, now, self.sessions, here, argument, message.id, message.ref, at, message.lang)
         answer = await ENGINE_COMMANDS[name](asked)
         return EngineCommandGiven(
             at, name=name, answer=answer.text, message=message, choice=answer.choice, lang=answer.lang
@@ -314,9 +314,10 @@ def load_outcome(data: str, command: Command, ctx: CommandContext) -> Result:
 
 def language_of(text: str, default: str) -> str:
     """The language to answer in: Chinese where there is a Chinese character, English where there are
-    words but none, the agent's own where there is neither."""
+    words but none, the agent's own where there is neither. Slash commands are the same in every
+    language, so ``/sessions`` tells nothing about who wrote it."""
     if any("\u4e00" <= c <= "\u9fff" for c in text):
         return "zh"
-    if any(c.isascii() and c.isalpha() for c in text):
+    if not text.lstrip().startswith("/") and any(c.isascii() and c.isalpha() for c in text):
         return "en"
     return default if default in LANGUAGES else "en"

@@ -25,7 +25,7 @@ HISTORY = 5
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An engine command with all that its answer may need. ``ref`` names the message for ever."""
+    """An engine command with all that its answer may need. ``ref`` names the ``message`` for ever."""
 
     agent: Agent
     key: Key
@@ -33,6 +33,7 @@ class Asked:
     sessions: Sessions
     binding: Binding
     argument: str
+    message: str
     ref: str
     at: float
     lang: str
@@ -54,7 +55,7 @@ async def help_(asked: Asked) -> Answer:
 
 async def why(asked: Asked) -> Answer:
     rows = await asked.sessions.store.history(asked.key, HISTORY + 1)
-    earlier = [row for row in rows if row.message.id != asked.ref.rpartition("/")[2]][:HISTORY]
+    earlier = [row for row in rows if row.message.id != asked.message][:HISTORY]
     return Answer(explain(earlier, asked.now.trail, asked.at, asked.lang))
 
 

@@ -69,6 +69,10 @@ TEXTS: dict[str, tuple[str, str]] = {
         "抱歉，处理这条消息时程序多次中断，已经放弃。请再发一次。",
         "Sorry, the program was cut off several times over this message and has given up. Please send it again.",
     ),
+    "internal": (
+        "抱歉，程序处理这条消息时出错了，请再试一次。",
+        "Sorry, something went wrong here over this message. Please try again.",
+    ),
     "queue_full": (
         "排队的消息已满（{limit} 条），这条没有收下。请等前面的处理完再发。",
         "There are {limit} messages waiting already, so this one was not taken. Please send it again later.",
@@ -204,6 +208,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "why_too_long": ("消息太长", "the message was too long"),
     "why_too_many": ("消息太快", "too many messages a minute"),
     "why_bot_budget": ("连续回答其他机器人的次数已满", "enough answers in a row to other bots"),
+    "why_internal": ("程序出错，详情在日志里", "an error in the program; the log says which"),
     "why_blank": ("消息没有内容", "the message was empty"),
     "why_edited": ("这是对旧消息的修改", "it is an edit of an earlier message"),
 }  # fmt: skip

@@ -64,6 +64,7 @@ from fsm.ports import (
     ShowsTyping,
     StepRecord,
     Store,
+    StoreError,
 )
 from fsm.rows import Row
 from fsm.runner.delivery import Delivery
@@ -79,6 +80,9 @@ CACHED = 20_000
 """Conversations kept decoded; the others are read again when something happens to them."""
 
 STARTUP_BATCH = 1_000
+
+STORE_RETRIES, STORE_PAUSE = 5, 1.0
+"""How often, and after how many seconds each, a fact is tried again that the store did not take."""
 
 
 class Receipt:
@@ -118,6 +122,7 @@ class _Arrival:
 class _Fact:
     event: Event
     steps: tuple[StepRecord, ...] = ()
+    tries: int = 0
 
 
 @dataclass(slots=True)
@@ -145,7 +150,8 @@ class Engine:
 
     ``desks`` by agent name; ``channels`` by (agent, channel name). ``touch(kind, when)`` is called
     right before and right after the engine touches the world (``model``, ``command``, ``send``,
-    ``commit``): scenarios crash there. ``seen`` is told of every row that is taken.
+    ``commit``): scenarios crash there. ``seen`` is told of every row that is taken. Where several
+    processes share a store, each takes up only what it ``owns``.
     """
 
     def __init__(
@@ -157,6 +163,7 @@ class Engine:
         channels: Mapping[tuple[str, str], Channel] | None = None,
         seen: Callable[[Row], None] | None = None,
         touch: Touch | None = None,
+        owns: Callable[[Key], bool] = lambda key: True,
         watch: Callable[[Key, Conversation], None] | None = None,
     ) -> None:
         self.desks = dict(desks)
@@ -165,6 +172,7 @@ class Engine:
         self.channels = dict(channels or {})
         self.counts: Counter[str] = Counter()
         self._seen, self._touch, self._watch = seen, touch or (lambda kind, when: None), watch
+        self._owned = owns
         self._lanes: dict[Key, _Lane] = {}
         self._cache: OrderedDict[Key, Conversation] = OrderedDict()
         self._receipts: dict[tuple[Key, str], Receipt] = {}
@@ -200,7 +208,7 @@ class Engine:
         in_turns = {key for key, _ in work.turns}
         overdue: list[Key] = []
         for key, due, started in work.overdue:
-            if key in in_turns:
+            if key in in_turns or not self._owns(key):
                 continue
             if due <= now or started > now:
                 overdue.append(key)
@@ -208,28 +216,35 @@ class Engine:
                 self.timers.add(due, key, "stored", "", started)
         await self._catch_up(overdue)
         for outgoing in work.sends:
-            self.delivery.owe(outgoing)
+            if self._owns(outgoing.key):
+                self.delivery.owe(outgoing)
         known: set[tuple[Key, str]] = set()
         for key, conversation in work.turns:
-            if key.agent not in self.desks:
+            if not self._owns(key):
                 continue
             self._cache[key] = conversation
             known |= {(key, waiting) for waiting in conversation.queue}
+            for deadline in deadlines(conversation):
+                if deadline.kind not in ("turn", "backoff"):  # a resumed turn gets new ones
+                    self.timers.add(deadline.due, key, deadline.kind, deadline.fence, deadline.started)
             if conversation.turn is not None:
                 known.add((key, conversation.turn.message.id))
                 self._post(key, _Fact(TurnResumed(now, turn=conversation.turn.id)))
             else:
                 self._post(key, _Wake())
         for row in work.messages:
-            if row.key.agent in self.desks and (row.key, row.message.id) not in known:
+            if self._owns(row.key) and (row.key, row.message.id) not in known:
                 self._post(row.key, row)
         if ticking:
             self._ticker = asyncio.create_task(self.timers.run())
 
+    def _owns(self, key: Key) -> bool:
+        return key.agent in self.desks and self._owned(key)
+
     async def _catch_up(self, keys: list[Key]) -> None:
         """Everything that came due while nobody was running, a thousand conversations at a time."""
         for first in range(0, len(keys), STARTUP_BATCH):
-            batch = [key for key in keys[first : first + STARTUP_BATCH] if key.agent in self.desks]
+            batch = keys[first : first + STARTUP_BATCH]
             loaded = await self.store.load_many(batch)
             changes, paid = [], []
             for key in batch:
@@ -341,7 +356,7 @@ class Engine:
             except asyncio.CancelledError:
                 raise
             except Exception as error:
-                self._went_wrong(item, error)
+                await self._went_wrong(lane, item, error)
         del self._lanes[lane.key]
         if lane.conversation is not None:
             self._cache[lane.key] = lane.conversation
@@ -349,13 +364,40 @@ class Engine:
             while len(self._cache) > CACHED:
                 self._cache.popitem(last=False)
 
-    def _went_wrong(self, item: _Item, error: Exception) -> None:
+    async def _went_wrong(self, lane: _Lane, item: _Item, error: Exception) -> None:
         """The store refused, or a look-up failed in a way nobody foresaw. The conversation stands as
-        it was; an admitted message stays in the inbox and is taken up at the next start."""
+        it was. A fact is tried again, since the turn waits for it; a message that was let in fails
+        and its sender is told, or where that cannot be recorded it is taken up at the next start."""
         self.counts["step_failed"] += 1
         log.error("a step failed and changed nothing: %s: %s", type(error).__name__, error, exc_info=error)
-        if isinstance(item, _Arrival):
-            item.receipt.fail(error if isinstance(error, SessionRouterError) else SessionRouterError(str(error)))
+        match item:
+            case _Fact() if isinstance(error, StoreError) and item.tries < STORE_RETRIES:
+                item.tries += 1
+                await self.clock.sleep_until(self.clock.now() + STORE_PAUSE)
+                lane.items.appendleft(item)
+            case _Arrival(inbound=inbound, receipt=receipt):
+                if receipt.admitted.done() and not isinstance(error, StoreError):
+                    await self._fail(lane, inbound)
+                receipt.fail(error if isinstance(error, SessionRouterError) else SessionRouterError(str(error)))
+            case InboxRow() if not isinstance(error, StoreError):
+                await self._fail(lane, item.message)
+            case _:
+                pass
+
+    async def _fail(self, lane: _Lane, inbound: Inbound) -> None:
+        """An error of ours over an admitted message: its sender hears of it where a reply is owed."""
+        desk, now = self.desks[lane.key.agent], lane.conversation or Conversation()
+        effects: list[Effect] = [Settle(inbound.id, Disposition.FAILED, "why_internal")]
+        if desk.gatekeeper.is_owed(inbound):
+            message = desk.message(lane.key, inbound, now, self.clock.now())
+            text = say(message.lang, "internal")
+            effects.append(Send(f"{message.ref}.failed", inbound.channel, inbound.reply_to, text, inbound.id))
+        try:
+            await self._commit(self._change(lane.key, now, now, effects))
+        except StoreError as error:
+            log.error("message %s could not be settled: %s", inbound.id, error)
+        else:
+            self._pay(lane.key, now, now, reversed(effects))
 
     async def _load(self, lane: _Lane) -> Conversation:
         if lane.conversation is None:

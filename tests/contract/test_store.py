@@ -234,8 +234,8 @@ async def test_of_many_conversations_those_that_there_are_are_loaded(opened: Ope
 
     store = await opened.restart()
 
-    nobody = HMO._replace(sender="nobody")
-    assert await store.load_many([*keys[200:], nobody, keys[200]]) == {
+    nobody = [HMO._replace(sender=name) for name in ("nobody", "u7\x00", "U7", "u7' OR '1'='1")]
+    assert await store.load_many([*keys[200:], *nobody, keys[200]]) == {
         key: at(T0, count=n) for n, key in enumerate(keys) if n >= 200
     }
     assert await store.load_many([]) == {}
@@ -504,7 +504,8 @@ async def test_lines_are_the_newest_by_time_and_each_id_is_kept_once(opened: Ope
     assert await store.lines("ses_a", limit=2) == lines[3:]
     assert await store.lines("ses_b") == lines[:1]
     assert await store.lines("ses_a", limit=0) == []
-    assert await store.newest_lines(["ses_a", "ses_b", "ses_c"]) == {"ses_a": T0 + 4, "ses_b": T0}
+    asked = ["ses_a", "ses_b", "ses_c", "ses_a\x00"]
+    assert await store.newest_lines(asked) == {"ses_a": T0 + 4, "ses_b": T0}
 
 
 async def test_lines_without_an_id_repeat_nothing_and_of_one_instant_keep_their_order(store: Store) -> None:

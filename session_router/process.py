@@ -1,0 +1,21 @@
+"""Settings of the whole process, for a program that runs the engine and owns its process."""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+SWITCH_INTERVAL = 0.0005
+"""Seconds, where Python takes 0.005: how long the event loop may keep the store's thread waiting for its turn.
+Each statement needs one, so with Python's own value a busy loop starves the very commits that it waits for."""
+
+
+def tune() -> None:
+    """Make this process a good place for an event loop with a database thread beside it."""
+    sys.setswitchinterval(SWITCH_INTERVAL)
+
+
+def settle_memory() -> None:
+    """After start-up: what is there now stays, so the garbage collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
