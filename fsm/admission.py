@@ -25,12 +25,14 @@ class Verdict(Enum):
 @dataclass(frozen=True, slots=True)
 class Admission:
     """``reason`` is a key of the texts; ``tell`` says that the sender hears of the refusal;
-    ``keep`` that a refused message is still context."""
+    ``keep`` that a refused message is still context; ``counted`` that it took one of the answers that
+    bots have in a row."""
 
     verdict: Verdict
     reason: str = ""
     tell: bool = False
     keep: bool = False
+    counted: bool = False
 
 
 @dataclass(slots=True)
@@ -40,7 +42,8 @@ class Gatekeeper:
 
     agent: Agent
     recent: dict[str, deque[float]] = field(default_factory=dict)
-    in_a_row: dict[str, int] = field(default_factory=dict)
+    in_a_row: dict[str, set[str]] = field(default_factory=dict)
+    """By room, the ids of the bots' messages that are answered or may be, since a person spoke."""
 
     def look(self, message: Inbound) -> Admission:
         """What to do with ``message``; counts it against the sender's rate."""
@@ -55,20 +58,34 @@ class Gatekeeper:
         group = self.agent.groups.get(room_of(message.channel), Group()) if in_room(message.channel) else None
         if (refusal := self._identity(message, group)) is not None:
             return refusal
-        limits = self.agent.limits
+        limits, counted = self.agent.limits, False
         if group is not None:
             if self._is_bot(message):
-                answered = self.in_a_row.get(message.channel, 0)
-                if answered >= limits.bot_budget:
-                    return Admission(Verdict.REFUSE, "why_bot_budget", keep=True)
-                self.in_a_row[message.channel] = answered + 1
+                answered = self.in_a_row.setdefault(message.channel, set())
+                if message.id not in answered:
+                    if len(answered) >= limits.bot_budget:
+                        return Admission(Verdict.REFUSE, "why_bot_budget", keep=True)
+                    answered.add(message.id)
+                    counted = True
             else:
                 self.in_a_row.pop(message.channel, None)
         if len(message.text) > limits.message_chars:
             return Admission(Verdict.REFUSE, "why_too_long", tell=True)
         if self._too_many(message):
             return Admission(Verdict.REFUSE, "why_too_many", tell=True)
-        return Admission(Verdict.ANSWER)
+        return Admission(Verdict.ANSWER, counted=counted)
+
+    def not_answered(self, channel: str, message_id: str) -> None:
+        """Nothing was said to that message: where a bot sent it, it takes no answer from the others."""
+        if (answered := self.in_a_row.get(channel)) is not None:
+            answered.discard(message_id)
+
+    def known_before(self, message: Inbound, look: Admission) -> None:
+        """``look`` let in what had been let in before: it counts against nothing."""
+        if look.counted:
+            self.not_answered(message.channel, message.id)
+        if (times := self.recent.get(_sender(message))) and look.verdict is Verdict.ANSWER:
+            times.pop()
 
     def is_owed(self, message: Inbound) -> bool:
         """Whether a reply is owed for reasons of the message itself: a direct chat, or a mention."""
@@ -97,7 +114,7 @@ class Gatekeeper:
         limit = self.agent.limits.rate_limit
         if limit <= 0:
             return False
-        who = f"{message.channel}\n{message.sender}"
+        who = _sender(message)
         times = self.recent.setdefault(who, deque())
         while times and times[0] <= message.at - 60:
             times.popleft()
@@ -107,6 +124,10 @@ class Gatekeeper:
         if len(self.recent) > 10_000:  # senders come and go: forget those who have been quiet a minute
             self.recent = {w: t for w, t in self.recent.items() if t and t[-1] > message.at - 60}
         return False
+
+
+def _sender(message: Inbound) -> str:
+    return f"{message.channel}\n{message.sender}"
 
 
 def bare(address: str) -> str:

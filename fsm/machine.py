@@ -4,15 +4,19 @@ The only module that knows ``transitions``. One synchronous machine serves the w
 holds no models: each step lends it a throwaway slotted carrier (registering models costs
 kilobytes each and compares them with ``==``), and reactions run in ``before``, where an exception
 moves nothing. The table is checked when this module is imported.
+
+:func:`step` walks the machine's own transitions by itself: the library's trigger does the same, at half as much again
+for a whole step, spent on callbacks that nobody registered, and a start after a long night takes a hundred
+thousand steps. A test lets the two run side by side.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple, cast
 
-from transitions import EventData, Machine
+from transitions import Machine
 
 from fsm.constants import Limits
 from fsm.conversation import Conversation, Edge, State
@@ -92,30 +96,22 @@ def destinations(row: Row) -> tuple[State, ...]:
             return (State.IDLE, State.SILENCED)
 
 
-def _carried(data: EventData) -> _Carrier:
-    carrier = data.model
-    assert isinstance(carrier, _Carrier)
-    return carrier
-
-
-def _rests_silenced(data: EventData) -> bool:
-    carrier = _carried(data)
+def _rests_silenced(carrier: _Carrier) -> bool:
     return is_muted(carrier.conversation, carrier.event.at)
 
 
-def _compile(table: Sequence[Row]) -> dict[type[Event], Callable[[_Carrier], bool]]:
-    """The table as triggers of one machine, an event each."""
+def _compile(table: Sequence[Row]) -> Machine:
+    """The table as one machine. A trigger takes the carrier twice: as the model that it moves, and as
+    what it hands to guards and reactions."""
     machine = Machine(
         model=None,
         states=[state.value for state in State],
         initial=State.IDLE.value,
         auto_transitions=False,
-        send_event=True,
     )
 
     def add(row: Row) -> None:
-        def react(data: EventData) -> None:
-            carrier = _carried(data)
+        def react(carrier: _Carrier) -> None:
             carrier.conversation, effects = row.do(carrier.conversation, carrier.event, carrier.limits)
             carrier.effects.extend(effects)
             carrier.row = row
@@ -124,8 +120,7 @@ def _compile(table: Sequence[Row]) -> dict[type[Event], Callable[[_Carrier], boo
         if row.when is not None:
             when = row.when
 
-            def holds(data: EventData) -> bool:
-                carrier = _carried(data)
+            def holds(carrier: _Carrier) -> bool:
                 return when(carrier.conversation, carrier.event, carrier.limits)
 
             conditions.append(holds)
@@ -142,11 +137,32 @@ def _compile(table: Sequence[Row]) -> dict[type[Event], Callable[[_Carrier], boo
 
     for row in table:
         add(row)
-    return {event: machine.events[event.__name__].trigger for event in EVENTS}
+    return machine
+
+
+class _Way(NamedTuple):
+    """A transition of the machine, as :func:`step` walks it."""
+
+    guards: tuple[Callable[[_Carrier], bool], ...]
+    react: Callable[[_Carrier], None]
+    to: str | None
+
+
+def _ways(machine: Machine) -> dict[tuple[type[Event], str], tuple[_Way, ...]]:
+    """The machine's transitions for each event and state, in the order in which they are tried."""
+    return {
+        (event, state.value): tuple(
+            _Way(tuple(cast(Any, condition.func) for condition in way.conditions), cast(Any, way.before[0]), way.dest)
+            for way in machine.events[event.__name__].transitions[state.value]
+        )
+        for event in EVENTS
+        for state in State
+    }
 
 
 check(TABLE)
-_TRIGGERS = _compile(TABLE)
+MACHINE = _compile(TABLE)
+_WAYS = _ways(MACHINE)
 _STATES = {state.value: state for state in State}
 
 
@@ -165,13 +181,21 @@ def step(
         NoTransition: no row answers; nothing has changed.
     """
     carrier = _Carrier(now, event, limits)
-    trigger = _TRIGGERS[type(event)]
     edges: list[Edge] = []
     while True:
         before = carrier.state
-        if not trigger(carrier) or carrier.row is None:
+        for guards, react, to in _WAYS.get((type(event), before), ()):
+            for guard in guards:
+                if not guard(carrier):
+                    break
+            else:
+                react(carrier)
+                carrier.state = to or before
+                break
+        else:
             raise NoTransition(_STATES[before], event)
         row = carrier.row
+        assert row is not None
         if seen is not None:
             seen(row)
         if row.do is not ignore:

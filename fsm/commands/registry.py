@@ -87,7 +87,7 @@ class Registered:
         """``weather:CITY:DAYS`` with optional ones in brackets."""
         text = self.name
         for parameter in self.parameters:
-            name = ":" + parameter.name.upper()
+            name = ":" + _shown(parameter)
             text += name if parameter.default is inspect.Parameter.empty else f"[{name}]"
         return text
 
@@ -172,6 +172,11 @@ class Registry:
 # -- arguments -----------------------------------------------------------------------------------
 
 
+def _shown(parameter: inspect.Parameter) -> str:
+    """An argument's name as it is written for people; the underscore of ``duration_`` keeps Python's names apart."""
+    return parameter.name.rstrip("_").upper()
+
+
 def _convertible(wanted: Any) -> bool:
     if get_origin(wanted) in (typing.Union, types.UnionType):
         return all(part is type(None) or _convertible(part) for part in get_args(wanted))
@@ -191,14 +196,14 @@ def _convert(command: Registered, argument: str | None, lang: str) -> list[Any]:
         text = pieces[index].strip() if index < len(pieces) else ""
         if not text:
             if parameter.default is inspect.Parameter.empty:
-                raise CommandError(say(lang, "argument_missing", argument=parameter.name.upper()))
+                raise CommandError(say(lang, "argument_missing", argument=_shown(parameter)))
             values.append(parameter.default)
             continue
         try:
             values.append(_value(text, parameter.annotation))
         except ValueError:
             raise CommandError(
-                say(lang, "argument_wrong", argument=parameter.name.upper(), expected=_expected(parameter.annotation))
+                say(lang, "argument_wrong", argument=_shown(parameter), expected=_expected(parameter.annotation))
             ) from None
     return values
 

@@ -287,7 +287,9 @@ def _hold_commands(text: str, known: Collection[str]) -> str:
     for sign in _HASH.finditer(line):
         begun = _COMMAND_BEGUN.match(line, sign.start())
         if sign.end() == len(line) or (begun and _could_act(begun, line, known)):
-            return text[:start + sign.start()]
+            kept = text[:start + sign.start()]
+            # Held back, what is left may be nothing but a command by itself (two in one indented line).
+            return "" if find_commands(kept, known)[0] else kept
     return text
 
 

@@ -47,7 +47,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "cancelled": ("已取消。", "Cancelled."),
     # -- muting and stopping
-    "muted": ("好，{minutes} 后再说话。", "All right, quiet for {minutes}."),
+    "muted": ("好，先安静 {minutes}。", "All right, quiet for {minutes}."),
     "unmuted": ("好，我可以说话了。", "All right, I may speak again."),
     "nothing_to_undo": ("现在没有静音。", "I am not muted."),
     "nothing_to_stop": ("现在没有正在进行的事。", "Nothing is running just now."),

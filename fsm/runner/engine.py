@@ -13,7 +13,8 @@ import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, assert_never
+from functools import lru_cache
+from typing import Any, assert_never, cast
 
 from fsm.admission import Verdict
 from fsm.conversation import Conversation, Key, State, Turn, deadlines
@@ -38,6 +39,7 @@ from fsm.events import (
     DeliveryFailed,
     EngineCommandGiven,
     Event,
+    ModelFailed,
     MuteAsked,
     Result,
     SelectionExpired,
@@ -145,6 +147,12 @@ class _Lane:
 Touch = Callable[[str, str], None]
 
 
+@lru_cache(maxsize=64)
+def _is_a(kind: type, protocol: type) -> bool:
+    """Whether a channel of that kind can do what the protocol names. Remembered: looking costs as much as a step."""
+    return issubclass(kind, protocol)
+
+
 class Engine:
     """All conversations of some agents.
 
@@ -200,10 +208,7 @@ class Engine:
         await self.store.open()
         self.started_at = now = self.clock.now()
         self.open = True
-        for name, value in await self.store.meta_with_prefix("mute:"):
-            agent, _, channel = name.removeprefix("mute:").partition("/")
-            if value and float(value) > now:
-                self._room_mutes[agent, channel] = float(value)
+        rooms = await self._read_room_mutes()
         work = await self.store.open_work()
         in_turns = {key for key, _ in work.turns}
         overdue: list[Key] = []
@@ -219,22 +224,21 @@ class Engine:
             if self._owns(outgoing.key):
                 self.delivery.owe(outgoing)
         known: set[tuple[Key, str]] = set()
-        for key, conversation in work.turns:
+        # Whoever had the session when the process died has it again; whoever waited for it still waits.
+        for key, conversation in sorted(work.turns, key=lambda found: _standing(found[1])):
             if not self._owns(key):
                 continue
             self._cache[key] = conversation
             known |= {(key, waiting) for waiting in conversation.queue}
-            for deadline in deadlines(conversation):
-                if deadline.kind not in ("turn", "backoff"):  # a resumed turn gets new ones
-                    self.timers.add(deadline.due, key, deadline.kind, deadline.fence, deadline.started)
             if conversation.turn is not None:
                 known.add((key, conversation.turn.message.id))
                 self._post(key, _Fact(TurnResumed(now, turn=conversation.turn.id)))
-            else:
-                self._post(key, _Wake())
+            self._post(key, _Wake())
         for row in work.messages:
             if self._owns(row.key) and (row.key, row.message.id) not in known:
                 self._post(row.key, row)
+        for room in rooms:
+            self._spawn(self._tell(*room))
         if ticking:
             self._ticker = asyncio.create_task(self.timers.run())
 
@@ -260,6 +264,7 @@ class Engine:
             await self.store.commit_many(changes)
             for key, now, then, effects in paid:
                 self._pay(key, now, then, effects)
+                self._set_timers(key, now)
 
     async def close(self) -> None:
         """Stop at once. Whatever was running is taken up at the next start."""
@@ -350,8 +355,10 @@ class Engine:
                         await self._load(lane)
                         await self._take(lane, item.event, item.steps)
                     case _Wake():
-                        for event in self._overdue(await self._load(lane)):
+                        stored = await self._load(lane)
+                        for event in self._overdue(stored):
                             await self._take(lane, event)
+                        self._set_timers(lane.key, stored)
                 await self._take_queued(lane)
             except asyncio.CancelledError:
                 raise
@@ -384,20 +391,22 @@ class Engine:
             case _:
                 pass
 
-    async def _fail(self, lane: _Lane, inbound: Inbound) -> None:
-        """An error of ours over an admitted message: its sender hears of it where a reply is owed."""
+    async def _fail(self, lane: _Lane, inbound: Inbound, *, before: Conversation | None = None) -> None:
+        """An error of ours over an admitted message: its sender hears of it where a reply is owed.
+        ``before`` is the conversation as stored, where the message is being taken off its queue."""
         desk, now = self.desks[lane.key.agent], lane.conversation or Conversation()
+        before = before or now
         effects: list[Effect] = [Settle(inbound.id, Disposition.FAILED, "why_internal")]
         if desk.gatekeeper.is_owed(inbound):
             message = desk.message(lane.key, inbound, now, self.clock.now())
             text = say(message.lang, "internal")
             effects.append(Send(f"{message.ref}.failed", inbound.channel, inbound.reply_to, text, inbound.id))
         try:
-            await self._commit(self._change(lane.key, now, now, effects))
+            await self._commit(self._change(lane.key, before, now, effects))
         except StoreError as error:
             log.error("message %s could not be settled: %s", inbound.id, error)
         else:
-            self._pay(lane.key, now, now, reversed(effects))
+            self._pay(lane.key, before, now, reversed(effects))
 
     async def _load(self, lane: _Lane) -> Conversation:
         if lane.conversation is None:
@@ -436,6 +445,7 @@ class Engine:
         if lane.conversation is None:
             lane.conversation = admitted.conversation or self._fresh(key)
         if not admitted.new:
+            desk.gatekeeper.known_before(inbound, look)
             self._settled(key, Settled(inbound.id, Disposition.DUPLICATE.value, "why_duplicate"), receipt)
             return
         if disposition.final:
@@ -487,7 +497,14 @@ class Engine:
             if row is None:
                 log.error("queued message %s is not in the inbox", first)
                 continue
-            await self._hear(lane, row.message, waited=True)
+            try:
+                await self._hear(lane, row.message, waited=True)
+            except StoreError:
+                lane.conversation = now  # it waits on
+                raise
+            except Exception as error:
+                log.error("a queued message failed: %s: %s", type(error).__name__, error, exc_info=error)
+                await self._fail(lane, row.message, before=now)
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -543,8 +560,9 @@ class Engine:
                     if (outgoing := self.delivery.find(send)) is not None:
                         sends.append(replace(outgoing, due=at))
                 case TellRoom(seconds=seconds):
-                    until = None if seconds is None else str(then.muted_until)
-                    meta.append((f"mute:{key.agent}/{key.channel}", until))
+                    # An un-mute is kept too: a start sees by it whom it has not reached.
+                    mute = "" if seconds is None else f"{then.muted_until!r} {then.silence_from!r}"
+                    meta.append((f"mute:{key.agent}/{key.channel}", mute))
                 case _:
                     pass
         if then is now and not (sends or settled or lines or delivered or meta or steps):
@@ -613,6 +631,8 @@ class Engine:
         if not disposition.final:
             return
         self.counts[disposition.value] += 1
+        if disposition in (Disposition.SILENT, Disposition.MUTED):
+            self.desks[key.agent].gatekeeper.not_answered(key.channel, settled.message)
         receipt = receipt or self._receipts.pop((key, settled.message), None)
         if receipt is not None:
             receipt.resolve(disposition, settled.reason)
@@ -629,17 +649,38 @@ class Engine:
             self._room_mutes.pop(room, None)
         elif then.muted_until is not None:
             self._room_mutes[room] = then.muted_until
+        self._spawn(self._tell(*room))
 
-        async def tell() -> None:
-            at = self.clock.now()
-            for other, _ in await self.store.conversations(key.agent, key.channel):
-                if other != key:
-                    fact: Event = (
-                        UnmuteAsked(at) if effect.seconds is None else MuteAsked(at, seconds=effect.seconds)
-                    )
-                    self._post(other, _Fact(fact))
+    async def _tell(self, agent: str, channel: str) -> None:
+        """Bring every conversation of a room to the room's mute; one that has it already is left alone,
+        so telling again after a crash changes nothing."""
+        stored = dict(await self.store.conversations(agent, channel))
+        # Somebody who is just being let in is not in the store yet.
+        here = {key for key in (*self._lanes, *self._cache) if (key.agent, key.channel) == (agent, channel)}
+        at, until = self.clock.now(), self._room_mutes.get((agent, channel))
+        for key in sorted({*stored, *here}):
+            lane = self._lanes.get(key)
+            now = (lane.conversation if lane else None) or self._cache.get(key) or stored.get(key)
+            if now is not None and now.muted_until == until:
+                continue
+            if until is not None and until > at:
+                self._post(key, _Fact(MuteAsked(at, seconds=until - at)))
+            elif until is None:
+                self._post(key, _Fact(UnmuteAsked(at)))
 
-        self._spawn(tell())
+    async def _read_room_mutes(self) -> list[tuple[str, str]]:
+        """The mutes that are ahead, and the rooms that have ever been muted: a crash may have come between
+        a mute's record and its reaching everybody. A mute from the future is over, as every deadline is."""
+        rooms: list[tuple[str, str]] = []
+        for name, value in await self.store.meta_with_prefix("mute:"):
+            agent, _, channel = name.removeprefix("mute:").partition("/")
+            until, _, started = value.partition(" ")
+            if not until:
+                rooms.append((agent, channel))
+            elif float(until) > self.started_at >= float(started):
+                self._room_mutes[agent, channel] = float(until)
+                rooms.append((agent, channel))
+        return rooms
 
     # -- turns -----------------------------------------------------------------------------------
 
@@ -669,7 +710,16 @@ class Engine:
         self._touch("model", "before")
         channel = self.delivery.channel(key.agent, turn.message.channel) if turn.message.to else None
         show = self._drafts(channel, turn) if channel is not None else None
-        asking = await desk.ask(key, turn, self.clock.now, show)
+        try:
+            asking = await desk.ask(key, turn, self.clock.now, show)
+        except asyncio.CancelledError:
+            # Whoever ends a turn takes it off the list first. Anybody else's cancelling, a client's own for
+            # one, is a failed call, or the turn would wait for its whole time.
+            if self.open and asyncio.current_task() in self._turn_tasks.get(turn.id, ()):
+                log.error("model call %s/%s was cancelled from outside", turn.id, turn.call)
+                failed = ModelFailed(self.clock.now(), turn=turn.id, call=turn.call, kind="cancelled")
+                self._post(key, _Fact(failed))
+            raise
         self._touch("model", "after")
         steps: tuple[StepRecord, ...] = ()
         if asking.reply is not None:
@@ -682,18 +732,19 @@ class Engine:
         self._post(key, _Fact(asking.event, steps))
 
     def _drafts(self, channel: Channel, turn: Turn) -> Callable[[str], None] | None:
-        if not isinstance(channel, ShowsDrafts):
+        if not _is_a(type(channel), ShowsDrafts):
             return None
+        drafts = cast(ShowsDrafts, channel)
 
         def show(text: str) -> None:
-            self._spawn(channel.draft(turn.message.to, text))
+            self._spawn(drafts.draft(turn.message.to, text))
 
         return show
 
     def _typing(self, key: Key, turn: Turn, on: bool) -> None:
         channel = self.delivery.channel(key.agent, turn.message.channel) if turn.message.to else None
-        if isinstance(channel, ShowsTyping):
-            self._spawn(channel.typing(turn.message.to, on))
+        if channel is not None and _is_a(type(channel), ShowsTyping):
+            self._spawn(cast(ShowsTyping, channel).typing(turn.message.to, on))
 
     async def _run(self, key: Key, effect: RunCommands) -> None:
         """Pay ``RunCommands``: each is recorded before it starts and when it has finished, so that one
@@ -723,9 +774,9 @@ class Engine:
             await self._commit(record("started", name))
             self._touch("command", "before")
             result = await self._within(desk.run(command, ctx), desk.agent.limits.command_timeout)
-            if result is None:
+            if isinstance(result, str):
                 seconds = f"{desk.agent.limits.command_timeout:g}"
-                text = say(turn.message.lang, "command_timed_out", name=command.name, seconds=seconds)
+                text = say(turn.message.lang, result, name=command.name, seconds=seconds)
                 result = Result(command, text, ok=False)
             self._touch("command", "after")
             await self._commit(record("finished", dump_outcome(result, ctx)))
@@ -734,8 +785,9 @@ class Engine:
             results.append(result)
         self._post(key, _Fact(commands_done(turn, results, ctx, self.clock.now())))
 
-    async def _within(self, work: Coroutine[Any, Any, Result], seconds: float) -> Result | None:
-        """The outcome of ``work``, or None when it takes longer than that on the engine's clock."""
+    async def _within(self, work: Coroutine[Any, Any, Result], seconds: float) -> Result | str:
+        """The outcome of ``work``, or the text to say instead: when it takes longer than that on the engine's
+        clock, or when it comes out as cancelled though nobody cancelled it (a library's own doing)."""
         task = asyncio.current_task()
         assert task is not None
         late = False
@@ -746,12 +798,15 @@ class Engine:
             late = True
             task.cancel()
 
-        watchdog = asyncio.ensure_future(watch())
+        watchdog = self._spawn(watch())
         try:
             return await work
         except asyncio.CancelledError:
             if late and task.uncancel() == 0:
-                return None
+                return "command_timed_out"
+            if not task.cancelling():
+                log.exception("a command cancelled itself")
+                return "command_failed"
             raise
         finally:
             watchdog.cancel()
@@ -767,8 +822,7 @@ class Engine:
                 case "stored":
                     self._post(timer.key, _Wake())
                 case _:
-                    due_at = timer.due - self.timers.late
-                    self._post(timer.key, _Fact(self._expiry(timer.what, timer.fence, due_at, now)))
+                    self._post(timer.key, _Fact(self._expiry(timer.what, timer.fence, timer.meant, now)))
 
     def _expiry(self, kind: str, fence: str, due: float, at: float, *, future: bool = False) -> Event:
         match kind:
@@ -782,6 +836,14 @@ class Engine:
                 turn, _, call = fence.rpartition("/")
                 return BackoffOver(at, turn=turn, call=int(call))
         raise AssertionError(kind)
+
+    def _set_timers(self, key: Key, stored: Conversation) -> None:
+        """Timers for what lies ahead in a conversation that another process stored. A turn's own deadlines
+        are set anew when it is taken up."""
+        now = self.clock.now()
+        for d in deadlines(stored):
+            if d.kind in ("selection", "silence") and d.due > now >= d.started:
+                self.timers.add(d.due, key, d.kind, d.fence, d.started)
 
     def _overdue(self, conversation: Conversation) -> list[Event]:
         """What has come due in a stored conversation; a start in the future counts as overdue."""
@@ -812,6 +874,12 @@ class Engine:
         self._changed.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a task failed: %s", error, exc_info=error)
+
+
+def _standing(conversation: Conversation) -> tuple[bool, float]:
+    """Orders conversations by who had a session first."""
+    turn = conversation.turn
+    return (turn is None or turn.deadline_from is None, turn.started if turn is not None else 0.0)
 
 
 _NOTHING = Change(Key("", "", ""))

@@ -14,7 +14,8 @@ from fsm.ports import Clock
 
 
 class Timer(NamedTuple):
-    """``due`` in unix seconds; ``what`` and ``fence`` say what to tell the conversation of ``key``."""
+    """``due`` in unix seconds, ``meant`` without what it is late; ``what`` and ``fence`` say what to tell the
+    conversation of ``key``."""
 
     due: float
     order: int
@@ -22,6 +23,7 @@ class Timer(NamedTuple):
     what: str
     fence: str
     started: float
+    meant: float
 
 
 class Timers:
@@ -37,7 +39,7 @@ class Timers:
     def add(self, due: float, key: Key, what: str, fence: str, started: float = 0.0) -> None:
         if math.isinf(due):
             return
-        timer = Timer(due + self.late, next(self._order), key, what, fence, started)
+        timer = Timer(due + self.late, next(self._order), key, what, fence, started, due)
         heapq.heappush(self._heap, timer)
         if self._heap[0] is timer:
             self._earlier.set()

@@ -14,7 +14,9 @@ from typing import Any
 
 
 @dataclass(slots=True, order=True)
-class _Sleeper:
+class Sleeper:
+    """Somebody who waits: for ``at``, or to be woken by hand."""
+
     at: float
     order: int
     woken: asyncio.Future[None] = field(compare=False)
@@ -29,7 +31,7 @@ class SteppedClock:
         self._wall = start
         self._mono = 0.0
         self._anchor()
-        self._sleepers: list[_Sleeper] = []
+        self._sleepers: list[Sleeper] = []
         self._order = itertools.count()
         self.parked = 0
         """Engine tasks that wait for this clock."""
@@ -74,21 +76,35 @@ class SteppedClock:
             self._pass(seconds)
             self._correct(at)
         while self._sleepers and self._sleepers[0].at <= self.now():
-            sleeper = heapq.heappop(self._sleepers)
-            if not sleeper.woken.done():
-                self._count_off(sleeper)
-                sleeper.woken.set_result(None)
+            self.wake(heapq.heappop(self._sleepers))
 
     def _correct(self, at: float) -> None:
         """Sums of floats miss by a hair; a deadline that is due must not."""
         self._mono += at - self.now()
 
     async def sleep_until(self, at: float) -> None:
-        if at <= self.now():
-            return
-        sleeper = _Sleeper(at, next(self._order), asyncio.get_running_loop().create_future(),
-                           self.counts(asyncio.current_task()))
-        heapq.heappush(self._sleepers, sleeper)
+        if at > self.now():
+            await self._sleep(self._sleeper(at))
+
+    def ticket(self) -> Sleeper:
+        """To wait for something other than time: ``await hold(ticket)`` until ``wake(ticket)``."""
+        return self._sleeper(math.inf)
+
+    async def hold(self, ticket: Sleeper) -> None:
+        await self._sleep(ticket)
+
+    def wake(self, sleeper: Sleeper) -> None:
+        if not sleeper.woken.done():
+            self._count_off(sleeper)
+            sleeper.woken.set_result(None)
+
+    def _sleeper(self, at: float) -> Sleeper:
+        loop, counted = asyncio.get_running_loop(), self.counts(asyncio.current_task())
+        return Sleeper(at, next(self._order), loop.create_future(), counted)
+
+    async def _sleep(self, sleeper: Sleeper) -> None:
+        if sleeper.at < math.inf:
+            heapq.heappush(self._sleepers, sleeper)
         if sleeper.counted:
             self.parked += 1
             self.on_park()
@@ -98,7 +114,7 @@ class SteppedClock:
             self._count_off(sleeper)
             raise
 
-    def _count_off(self, sleeper: _Sleeper) -> None:
+    def _count_off(self, sleeper: Sleeper) -> None:
         """A task counts as parked until the moment it is woken, not until it gets to run."""
         if sleeper.counted and not sleeper.off:
             sleeper.off = True

@@ -61,12 +61,17 @@ class StepReport:
 
 @dataclass(slots=True)
 class Run:
-    """A scenario that was played."""
+    """A scenario that was played. How it ended: every text that was ``sent``, every command that ``ran``, and the
+    disposition of each message (by conversation and id) and state of each conversation."""
 
     scenario: Scenario
     steps: list[StepReport] = field(default_factory=list)
     rows: Counter[str] = field(default_factory=Counter)
     touches: Counter[tuple[str, str]] = field(default_factory=Counter)
+    sent: list[Sent] = field(default_factory=list)
+    ran: list[tuple[str, str | None]] = field(default_factory=list)
+    dispositions: dict[tuple[Key, str], str | None] = field(default_factory=dict)
+    states: dict[Key, str] = field(default_factory=dict)
 
     @property
     def failed(self) -> list[str]:
@@ -101,7 +106,8 @@ class Player:
         self._last: Delivered | None = None
         self._messages = 0
 
-    async def run(self) -> Run:
+    async def run(self, *, to_the_end: bool = False) -> Run:
+        """Play all steps; with ``to_the_end`` also wait for what the last of them left open."""
         stage, run = self.stage, Run(self.scenario)
         for entry in self.scenario.sessions or ():
             self._put(entry)
@@ -112,6 +118,12 @@ class Player:
             if run.steps and stage.armed is not None:
                 kind, when = stage.armed[0], stage.armed[1]
                 run.steps[-1].failed.append(f"crash_at {{{when}: {kind}}} never struck")
+            if to_the_end:
+                await stage.finish(stage.delivered)
+            for one in stage.delivered:
+                run.dispositions.setdefault((one.key, one.inbound.id), await self._disposition(one))
+                run.states[one.key] = (await stage.conversation(one.key)).state.value
+            run.sent, run.ran = list(stage.channel.sent), list(stage.commands.ran)
         finally:
             await stage.close()
         run.rows, run.touches = stage.rows, stage.touches

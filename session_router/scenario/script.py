@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from fsm.desk import current_call
 from fsm.language.matching import match_sessions
-from fsm.ports import ChatMessage, Clock, DeliveryError, Line, ModelError, Outgoing, Reply, SessionInfo
+from fsm.ports import ChatMessage, DeliveryError, Line, ModelError, Outgoing, Reply, SessionInfo
+from session_router.scenario.clock import SteppedClock, Sleeper
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,13 @@ class OutOfAnswers(Exception):
 
 
 class ScriptedModel:
-    """A bridge with answers in order. A call that is repeated after a crash gets the answer that it
-    got before and counts once."""
+    """A bridge with answers in order: of the calls, and of the messages where several call in one
+    instant, so that it does not matter which task happens to be first. A call that is repeated after
+    a crash gets the answer that it got before and counts once."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: SteppedClock) -> None:
         self._clock = clock
+        self._waiting: list[tuple[str, Sleeper]] = []
         self.answers: list[Answer] = []
         self.by_call: dict[str, Answer] = {}
         self.prompts: list[list[ChatMessage]] = []
@@ -45,13 +48,11 @@ class ScriptedModel:
     async def chat(self, messages: Sequence[ChatMessage], *, session_id: str) -> Reply | None:
         call = current_call.get()
         self.prompts.append(list(messages))
-        answer = self.by_call.get(call)
-        if answer is None:
-            if not self.answers:
-                self.missing.append(f"call {self.calls + 1} (message {call.rpartition('/')[0]})")
-                self.by_call[call] = Answer(error="the scenario has no answer left")
-                raise ModelError("the scenario has no answer left", retryable=False)
-            answer = self.by_call[call] = self.answers.pop(0)
+        if call not in self.by_call:
+            ticket = self._clock.ticket()
+            self._waiting.append((call, ticket))
+            await self._clock.hold(ticket)
+        answer = self.by_call[call]
         if answer.hang:
             await self._clock.sleep_until(float("inf"))
         if answer.takes:
@@ -61,6 +62,28 @@ class ScriptedModel:
         if answer.text is None:
             return None
         return Reply(answer.text, answer.input_tokens, answer.output_tokens)
+
+
+    def hand_out(self, order: Sequence[str]) -> bool:
+        """Give everybody who waits an answer, in ``order`` of their messages; False if nobody does."""
+        place = {ref: n for n, ref in enumerate(order)}
+        waiting = sorted(self._waiting, key=lambda w: place.get(w[0].rpartition("/")[0], len(place)))
+        self._waiting = []
+        for call, ticket in waiting:
+            if ticket.woken.done():
+                continue  # cancelled meanwhile
+            if call not in self.by_call:
+                if self.answers:
+                    self.by_call[call] = self.answers.pop(0)
+                else:
+                    self.missing.append(f"call {self.calls + 1} (message {call.rpartition('/')[0]})")
+                    self.by_call[call] = Answer(error="the scenario has no answer left")
+            self._clock.wake(ticket)
+        return bool(waiting)
+
+    def forget_waiting(self) -> None:
+        """The process that waited is gone."""
+        self._waiting = []
 
 
 @dataclass(frozen=True, slots=True)

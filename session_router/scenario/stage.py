@@ -37,11 +37,22 @@ class Crash(BaseException):
 
 @dataclass(slots=True)
 class Delivered:
-    """A message that was put in, and how to find out what became of it."""
+    """A message that was put in, and how to find out what became of it. ``again``: a crash struck before
+    it was acknowledged, so the channel delivered it a second time."""
 
     key: Key
     inbound: Inbound
     receipt: Receipt
+
+    @property
+    def ref(self) -> str:
+        return f"{self.key.agent}/{self.inbound.channel}/{self.inbound.id}"
+    again: bool = False
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether it was known before. What is delivered again after a crash only repeats itself."""
+        return self.receipt.disposition is Disposition.DUPLICATE and not self.again
 
 
 @dataclass(slots=True)
@@ -141,10 +152,12 @@ class Stage:
         self._crashed = True
         await self.engine.close()
         self.clock.restarted()
+        self.model.forget_waiting()
         await self.open()
         for delivered in self._pending:
             if not delivered.receipt.admitted.done() or delivered.receipt.admitted.exception() is not None:
                 delivered.receipt = self.engine.submit(self.agent.name, delivered.inbound)
+                delivered.again = True
 
     async def close(self) -> None:
         await self.engine.close()
@@ -160,6 +173,8 @@ class Stage:
                 await self.engine.changes()
             if self._crashed:
                 await self.restart()
+                continue
+            if self.model.hand_out([delivered.ref for delivered in self._pending]):
                 continue
             if self.engine.timers.next_due() > self.clock.now():
                 return
@@ -195,7 +210,8 @@ class Stage:
 
     async def _is_done(self, delivered: Delivered) -> bool:
         done = delivered.receipt.done
-        if done.done() and done.exception() is None:
+        repeated = delivered.again and delivered.receipt.disposition is Disposition.DUPLICATE
+        if done.done() and done.exception() is None and not repeated:
             return True
         return (found := await self.disposition(delivered)) is not None and found.final
 
@@ -234,15 +250,22 @@ class Stage:
 
     # -- what there is to see --------------------------------------------------------------------
 
+    @property
+    def delivered(self) -> Sequence[Delivered]:
+        """Every message that was put in, in order."""
+        return tuple(self._pending)
+
     async def conversation(self, key: Key) -> Conversation:
         return await self.engine.conversation(key)
 
     async def disposition(self, delivered: Delivered) -> Disposition | None:
-        """Where a message stands; None for what is no message to answer."""
-        if delivered.receipt.disposition is not None:
-            return delivered.receipt.disposition
+        """Where a message stands; None for what is no message to answer. The store knows it best: an
+        answer that could not be delivered is told there only. But a duplicate has no row of its own."""
+        told = delivered.receipt.disposition
+        if delivered.is_duplicate:
+            return told
         row = await self.engine.store.message(delivered.key, delivered.inbound.id)
-        return Disposition(row.disposition) if row else None
+        return Disposition(row.disposition) if row else told
 
     async def bound(self, key: Key) -> tuple[str | None, str | None]:
         """(session, kind) that a text in this conversation would talk to now."""

@@ -12,8 +12,8 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fsm.ports import SourceError
-from storage.opencode.files import NAME, Identity, nothing_in
+from storage.opencode.files import PROGRAM
+from storage.readonly import Identity, lacking
 
 log = logging.getLogger(__name__)
 
@@ -68,36 +68,22 @@ def _look(connection: sqlite3.Connection, path: str) -> Schema:
             "WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'").fetchall():
         tables.setdefault(table, set()).add(column)
     if not tables:
-        raise nothing_in(path)
-    lacking = {name: _lacking(needed, tables) for name, needed in NEEDED.items()}
+        raise PROGRAM.nothing_in(path)
+    absent = {name: lacking(needed, tables) for name, needed in NEEDED.items()}
     present = ", ".join(sorted(tables))
-    if all(lacking.values()):
-        missing = " or ".join(f"{', '.join(names)} ({name})" for name, names in lacking.items())
-        detail = f"schema: missing {missing}; present {present}"
+    if all(absent.values()):
+        missing = " or ".join(f"{', '.join(names)} ({name})" for name, names in absent.items())
         log.warning("OpenCode schema of %s not recognised, missing %s; present %s", path, missing, present)
-        raise SourceError(f"The schema of {path} is none that is known from OpenCode (missing {missing}): "
-                          "name OpenCode's own database, or update Session Router.",
-                          kind="foreign", source=NAME, detail=detail)
+        raise PROGRAM.foreign(path, missing, present)
     for generation, table in (("v1", "session"), ("v2", "session_v2")):
-        if lacking[generation] and table in tables:
+        if absent[generation] and table in tables:
             log.warning("OpenCode schema of %s: the sessions in %s are left out, missing %s", path, table,
-                        ", ".join(lacking[generation]))
+                        ", ".join(absent[generation]))
     migration = _newest_migration(connection, tables)
     log.info("OpenCode schema of %s: newest migration %s", path, migration or "unknown")
-    return Schema(v1=not lacking["v1"], v2=not lacking["v2"],
-                  api=not _lacking({"session_message": _V2_MESSAGE}, tables),
+    return Schema(v1=not absent["v1"], v2=not absent["v2"],
+                  api=not lacking({"session_message": _V2_MESSAGE}, tables),
                   columns={name: frozenset(columns) for name, columns in tables.items()}, migration=migration)
-
-
-def _lacking(needed: Mapping[str, frozenset[str]], tables: Mapping[str, set[str]]) -> list[str]:
-    """What is not there, as ``table`` or ``table.column``."""
-    found: list[str] = []
-    for table, columns in needed.items():
-        if table not in tables:
-            found.append(table)
-        else:
-            found.extend(f"{table}.{column}" for column in sorted(columns - tables[table]))
-    return found
 
 
 def _newest_migration(connection: sqlite3.Connection, tables: Mapping[str, set[str]]) -> str | None:

@@ -14,9 +14,10 @@ from fsm.constants import RECENT_MSG_LIMIT
 from fsm.language.context import format_context
 from fsm.ports import Line, SessionInfo
 from storage.opencode import reading
-from storage.opencode.files import NAME, TIMEOUT, default_path, read
+from storage.opencode.files import NAME, default_path, read
 from storage.opencode.reading import Context, Probe, SessionNotFound
 from storage.opencode.schema import Schema, schema_of
+from storage.readonly import TIMEOUT, storable
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class OpenCodeSource:
 
     async def find(self, session_id: str) -> SessionInfo | None:
         """That session, archived ones, empty ones and children included; None when there is none."""
-        if not _storable(session_id):
+        if not storable(session_id):
             return None
         return await self._read(reading.find_session, session_id)
 
@@ -73,7 +74,7 @@ class OpenCodeSource:
         Starts at the summary of the last compaction; what the user undid is left out; a last answer
         without an end carries :data:`STILL_ANSWERING`.
         """
-        if not _storable(session_id):
+        if not storable(session_id):
             raise SessionNotFound(session_id)
         found = await self._read(reading.read_context, session_id, limit)
         self._warned.update(_warn(session_id, found, self._warned))
@@ -95,7 +96,7 @@ def extract_session_context(session_id: str, limit: int = RECENT_MSG_LIMIT, *,
     Raises :class:`SessionNotFound` for an id that OpenCode does not know and :class:`SourceError`
     for a database that cannot be read: an empty text always means a session without messages.
     """
-    if not _storable(session_id):
+    if not storable(session_id):
         raise SessionNotFound(session_id)
     file = default_path() if path is None else Path(path)
     found = _run(file, TIMEOUT, reading.read_context, session_id, limit)
@@ -116,12 +117,3 @@ def _warn(session_id: str, found: Context, known: frozenset[str] | set[str]) -> 
         log.warning("OpenCode session %s: %d rows are not JSON and were skipped: %s", session_id, len(new),
                     ", ".join(sorted(new)[:5]))
     return new
-
-
-def _storable(session_id: str) -> bool:
-    """A lone surrogate cannot reach SQLite, so no session is called that."""
-    try:
-        session_id.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

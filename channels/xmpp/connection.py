@@ -1,0 +1,599 @@
+"""The connection to an XMPP server, whole: this table decides what is done about every loss and refusal.
+
+It is read like the conversation's table (``fsm/table.py``): in which state, on which event, where it goes,
+what it does, and only when. One connection carries all rooms; each of them has a standing of its own, and
+``joined`` means that every room which lets us in has been entered and caught up with.
+
+Pure: no clock, no chance, no network. Delays come from :func:`delay`, whose chance arrives with the event.
+A link is one TCP connection with its stream; what arrives from an earlier one is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TypeVar
+
+from channels.machine import Row, Table
+from fsm.rows import Go
+
+# -- the values ----------------------------------------------------------------------------------
+
+
+class State(Enum):
+    """Where the connection stands as a whole."""
+
+    OFFLINE = "offline"
+    CONNECTING = "connecting"
+    JOINING = "joining"
+    JOINED = "joined"
+    BACKING_OFF = "backing_off"
+    REFUSED = "refused"
+    """The server does not want us, and asking again would only make it worse; a person has to act."""
+
+
+class Standing(Enum):
+    """Where one room stands."""
+
+    WANTED = "wanted"
+    """Not entered, and to be entered as soon as it may be tried."""
+    ENTERING = "entering"
+    CATCHING_UP = "catching up"
+    """Entered; what was missed is being read."""
+    IN = "in"
+    OUT = "out"
+    """It does not let us in. The next new session tries again."""
+    GONE = "gone"
+    """It was destroyed. It is never tried again: joining would make a new room, with us as its owner."""
+
+
+class Cause(Enum):
+    """Why an occupant is out of a room."""
+
+    TECHNICAL = "technical"
+    """A fault or a restart of the service, or nobody told us."""
+    KICKED = "kicked"
+    BANNED = "banned"
+    NOT_A_MEMBER = "not a member"
+    DESTROYED = "destroyed"
+
+
+RETRYABLE = frozenset({
+    "conflict", "item-not-found", "internal-server-error", "recipient-unavailable", "remote-server-not-found",
+    "remote-server-timeout", "resource-constraint", "service-unavailable", "undefined-condition",
+})  # fmt: skip
+"""Join errors that may pass: a ghost of ours that holds the nick, a room that is full, locked or restarting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """``failures`` in a row; ``created``: our entering made the room; ``reason`` why it is not entered."""
+
+    address: str
+    standing: Standing = Standing.WANTED
+    failures: int = 0
+    created: bool = False
+    reason: str = ""
+
+    @property
+    def settled(self) -> bool:
+        return self.standing in (Standing.IN, Standing.OUT, Standing.GONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds. ``base`` and ``cap`` bound the back-off; a link that held ``stable`` seconds starts it anew.
+
+    ``connect``: until the session is there; ``join``: until a room answers; ``confirm``: until a text is
+    confirmed; ``receipt``: for a receipt beyond that; ``hold``: how long a text waits for its room;
+    ``ping``: between two looks at server and rooms; ``answer``: an answer to those and to queries.
+    """
+
+    connect: float = 30.0
+    join: float = 30.0
+    confirm: float = 30.0
+    receipt: float = 10.0
+    hold: float = 3600.0
+    ping: float = 60.0
+    answer: float = 20.0
+    base: float = 1.0
+    cap: float = 300.0
+    stable: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """``link`` numbers the connections made; ``failures`` counts those in a row that came to nothing or broke."""
+
+    rooms: tuple[Room, ...] = ()
+    state: State = State.OFFLINE
+    link: int = 0
+    failures: int = 0
+    reason: str = ""
+    timing: Timing = field(default_factory=Timing)
+
+    def room(self, address: str) -> Room | None:
+        return next((room for room in self.rooms if room.address == address), None)
+
+
+def delay(failures: int, chance: float, timing: Timing) -> float:
+    """Seconds until the next try after so many failures in a row: doubling up to the cap, and of that
+    between half and all, as ``chance`` (0 to 1) has it, so that many clients do not come back at once."""
+    # 2 ** 30 is beyond any cap, and larger powers overflow a float one day.
+    whole = min(timing.cap, timing.base * 2.0 ** min(max(failures - 1, 0), 30))
+    return whole * (0.5 + 0.5 * chance)
+
+
+# -- events: what happened -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Somebody wants the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Nobody wants it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfLink:
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackoffOver(OfLink):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectTimedOut(OfLink):
+    chance: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUp(OfLink):
+    """There is a session; ``resumed`` is the one before, with its rooms (XEP-0198)."""
+
+    resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLost(OfLink):
+    """``lasted``: seconds since the session was there, 0 where there was none."""
+
+    reason: str
+    chance: float
+    lasted: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoginRefused(OfLink):
+    """Wrong account or password, or no way to log in that is safe."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Displaced(OfLink):
+    """Another client logged in under our full address. Coming back would displace it in turn, for ever."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OfRoom(OfLink):
+    room: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoomEntered(OfRoom):
+    """``created``: the room was not there before."""
+
+    created: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RoomCaughtUp(OfRoom):
+    """Nothing that was said in it is unknown any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoomRefused(OfRoom):
+    """``condition`` is that of the stanza error, ``remote-server-timeout`` where none came."""
+
+    condition: str
+    text: str
+    chance: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoomLost(OfRoom):
+    cause: Cause
+    text: str
+    chance: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoomRetryDue(OfRoom):
+    pass
+
+
+Event = (
+    Started | Stopped | BackoffOver | ConnectTimedOut | LinkUp | LinkLost | LoginRefused | Displaced
+    | RoomEntered | RoomCaughtUp | RoomRefused | RoomLost | RoomRetryDue
+)  # fmt: skip
+EVENTS: tuple[type[Event], ...] = (
+    Started, Stopped, BackoffOver, ConnectTimedOut, LinkUp, LinkLost, LoginRefused, Displaced,
+    RoomEntered, RoomCaughtUp, RoomRefused, RoomLost, RoomRetryDue,
+)  # fmt: skip
+
+# -- effects: what is to be done -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open a link under this number, and give up after ``within`` seconds."""
+
+    link: int
+    within: float
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """End the link, if there is one. ``politely``: close the stream; else the other end may be dead."""
+
+    politely: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WaitToConnect:
+    link: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Greet:
+    """Be available, and read what was missed in direct chats."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnterRoom:
+    """Join, and give up after ``within`` seconds."""
+
+    room: str
+    within: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitToEnter:
+    room: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """Read what was missed in a room."""
+
+    room: str
+
+
+@dataclass(frozen=True, slots=True)
+class HoldOutput:
+    """Texts wait. Those under way cannot be confirmed before the room is entered again."""
+
+    rooms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseOutput:
+    """Texts go out. ``fresh``: what was under way and has not been seen since did not arrive."""
+
+    rooms: tuple[str, ...]
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FailOutput:
+    """Texts for these rooms, or all texts, cannot be delivered; ``final``: nor later."""
+
+    rooms: tuple[str, ...] | None
+    reason: str
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Something that a person should know: ``kind`` is ``refused``, ``room out``, ``room created`` or ``link``."""
+
+    kind: str
+    text: str
+    room: str = ""
+
+
+Effect = (
+    Connect | Disconnect | WaitToConnect | Greet | EnterRoom | WaitToEnter | CatchUp | HoldOutput | ReleaseOutput
+    | FailOutput | Tell
+)  # fmt: skip
+Outcome = tuple[Connection, tuple[Effect, ...]]
+
+# -- guards --------------------------------------------------------------------------------------
+
+
+def is_of_another_link(now: Connection, event: OfLink) -> bool:
+    """It comes from a link that is gone, or from a timer that was set for it."""
+    return event.link != now.link
+
+
+def is_of_no_room(now: Connection, event: OfRoom) -> bool:
+    """The room is not ours, or no longer in a standing that could bring this."""
+    room = now.room(event.room)
+    return room is None or room.standing is Standing.GONE
+
+
+def is_resumed_and_settled(now: Connection, event: LinkUp) -> bool:
+    """The session of before goes on, and no room was left to enter."""
+    return event.resumed and all(room.settled for room in now.rooms)
+
+
+def is_resumed(now: Connection, event: LinkUp) -> bool:
+    """The session of before goes on."""
+    return event.resumed
+
+
+def has_rooms(now: Connection, event: LinkUp) -> bool:
+    """There are rooms to enter."""
+    return any(room.standing is not Standing.GONE for room in now.rooms)
+
+
+def is_the_last(now: Connection, event: OfRoom) -> bool:
+    """Every other room is settled."""
+    return all(room.settled for room in now.rooms if room.address != event.room)
+
+
+def may_pass(now: Connection, event: RoomRefused) -> bool:
+    """The refusal is one that may be over at the next try."""
+    return event.condition in RETRYABLE
+
+
+def was_technical(now: Connection, event: RoomLost) -> bool:
+    """Nobody put us out on purpose."""
+    return event.cause is Cause.TECHNICAL
+
+
+def is_wanted(now: Connection, event: RoomRetryDue) -> bool:
+    """The room is still waiting to be entered."""
+    return (room := now.room(event.room)) is not None and room.standing is Standing.WANTED
+
+
+# -- reactions -----------------------------------------------------------------------------------
+
+
+def ignore(now: Connection, event: object) -> Outcome:
+    """Nothing happens."""
+    return now, ()
+
+
+def connect(now: Connection, event: Started | BackoffOver) -> Outcome:
+    """Open a link, and allow it ``connect`` seconds."""
+    then = replace(now, link=now.link + 1, reason="")
+    return then, (Connect(then.link, now.timing.connect),)
+
+
+def disconnect(now: Connection, event: Stopped) -> Outcome:
+    """Close the stream; texts under way stay owed."""
+    then = replace(_outside(now), link=now.link + 1, failures=0, reason="")
+    return then, (FailOutput(None, "the connection is closed", False), Disconnect(politely=True))
+
+
+def back_off(now: Connection, event: LinkLost) -> Outcome:
+    """Hold what is to be said, wait a while, longer after each failure, and connect again."""
+    failures = 1 if event.lasted >= now.timing.stable else now.failures + 1
+    return _back_off(now, failures, event.reason, event.chance)
+
+
+def give_up_connecting(now: Connection, event: ConnectTimedOut) -> Outcome:
+    """Abandon a server that accepts and does not answer, wait a while and connect again."""
+    reason = f"no session within {now.timing.connect:g} seconds"
+    return _back_off(now, now.failures + 1, reason, event.chance)
+
+
+def refuse(now: Connection, event: LoginRefused | Displaced) -> Outcome:
+    """Stay away until a person has acted: no further try, every text fails."""
+    then = replace(_outside(now), reason=event.reason)
+    return then, (Disconnect(), FailOutput(None, event.reason, True), Tell("refused", event.reason))
+
+
+def take_up_again(now: Connection, event: LinkUp) -> Outcome:
+    """Go on in the session of before: the server repeats what was missed, rooms included."""
+    ready = tuple(room.address for room in now.rooms if room.standing is Standing.IN)
+    waiting = tuple(room.address for room in now.rooms if room.standing is Standing.WANTED)
+    entering = tuple(EnterRoom(room, now.timing.join) for room in waiting)
+    under_way = tuple(
+        CatchUp(room.address) for room in now.rooms if room.standing is Standing.CATCHING_UP
+    )
+    rooms = tuple(_entering(room) if room.address in waiting else room for room in now.rooms)
+    return replace(now, rooms=rooms), (ReleaseOutput(("", *ready), fresh=False), *entering, *under_way)
+
+
+def greet(now: Connection, event: LinkUp) -> Outcome:
+    """Be available for direct chats."""
+    return now, (Greet(),)
+
+
+def enter_rooms(now: Connection, event: LinkUp) -> Outcome:
+    """Be available, and enter every room anew: a new session is in none."""
+    rooms = tuple(room if room.standing is Standing.GONE else _entering(room) for room in now.rooms)
+    entered = [EnterRoom(room.address, now.timing.join) for room in rooms if room.standing is Standing.ENTERING]
+    return replace(now, rooms=rooms), (Greet(), *entered)
+
+
+def enter(now: Connection, event: RoomRetryDue) -> Outcome:
+    """Try the room once more."""
+    return _with(now, event, _entering), (EnterRoom(event.room, now.timing.join),)
+
+
+def catch_up(now: Connection, event: RoomEntered) -> Outcome:
+    """Read what was missed before anything is said; tell if the room had not been there."""
+    then = _with(now, event, lambda room: replace(
+        room, standing=Standing.CATCHING_UP, failures=0, reason="", created=room.created or event.created
+    ))  # fmt: skip
+    if not event.created:
+        return then, (CatchUp(event.room),)
+    text = (
+        f"{event.room} did not exist: entering it has made a new room with default settings, owned by this "
+        "account; if it should have existed, its settings and members are lost"
+    )
+    return then, (Tell("room created", text, event.room), CatchUp(event.room))
+
+
+def release(now: Connection, event: RoomCaughtUp) -> Outcome:
+    """Say what was held back, and again what is known not to have arrived."""
+    then = _with(now, event, lambda room: replace(room, standing=Standing.IN))
+    return then, (ReleaseOutput((event.room,), fresh=True),)
+
+
+def retry_the_room(now: Connection, event: RoomRefused | RoomLost) -> Outcome:
+    """Hold what is to be said there and try again after a while, longer after each failure."""
+    room = now.room(event.room)
+    assert room is not None
+    failures = room.failures + 1
+    then = _with(now, event, lambda room: replace(
+        room, standing=Standing.WANTED, failures=failures, reason=event.text
+    ))  # fmt: skip
+    wait = WaitToEnter(event.room, delay(failures, event.chance, now.timing))
+    return then, (HoldOutput((event.room,)), wait, Tell("room out", _left(event, "trying again"), event.room))
+
+
+def stay_out(now: Connection, event: RoomRefused | RoomLost) -> Outcome:
+    """Leave it to a person: texts for the room fail."""
+    gone = (isinstance(event, RoomLost) and event.cause is Cause.DESTROYED) or (
+        isinstance(event, RoomRefused) and event.condition == "gone"
+    )
+    standing = Standing.GONE if gone else Standing.OUT
+    then = _with(now, event, lambda room: replace(room, standing=standing, reason=event.text))
+    text = _left(event, "not trying again")
+    return then, (FailOutput((event.room,), text, True), Tell("room out", text, event.room))
+
+
+def _back_off(now: Connection, failures: int, reason: str, chance: float) -> Outcome:
+    then = replace(now, failures=failures, reason=reason)
+    held = tuple(room.address for room in now.rooms)
+    wait = WaitToConnect(now.link, delay(failures, chance, now.timing))
+    return then, (
+        HoldOutput(("", *held)),
+        Disconnect(),
+        wait,
+        Tell("link", f"{reason}; connecting again in {wait.seconds:.1f} seconds"),
+    )
+
+
+def _outside(now: Connection) -> Connection:
+    rooms = tuple(
+        room if room.standing is Standing.GONE else replace(room, standing=Standing.WANTED) for room in now.rooms
+    )
+    return replace(now, rooms=rooms)
+
+
+def _entering(room: Room) -> Room:
+    return replace(room, standing=Standing.ENTERING)
+
+
+def _with(now: Connection, event: OfRoom, change: Callable[[Room], Room]) -> Connection:
+    return replace(now, rooms=tuple(change(room) if room.address == event.room else room for room in now.rooms))
+
+
+def _left(event: RoomRefused | RoomLost, then: str) -> str:
+    what = event.condition if isinstance(event, RoomRefused) else event.cause.value
+    return f"{event.room}: {what}" + (f" ({event.text})" if event.text else "") + f"; {then}"
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+OFFLINE, CONNECTING, JOINING, JOINED, BACKING_OFF, REFUSED = State
+SAME = Go.SAME
+
+EVERYWHERE = tuple(State)
+AWAY = (OFFLINE, BACKING_OFF, REFUSED)
+UP = (JOINING, JOINED)
+ASLEEP = (OFFLINE, REFUSED)
+NOT_CONNECTING = (OFFLINE, JOINING, JOINED, BACKING_OFF, REFUSED)
+NOT_UP = (OFFLINE, CONNECTING, BACKING_OFF, REFUSED)
+
+FROM_LINK: tuple[type[OfLink], ...] = (
+    BackoffOver, ConnectTimedOut, LinkUp, LinkLost, LoginRefused, Displaced,
+    RoomEntered, RoomCaughtUp, RoomRefused, RoomLost, RoomRetryDue,
+)  # fmt: skip
+FROM_ROOM: tuple[type[OfRoom], ...] = (RoomEntered, RoomCaughtUp, RoomRefused, RoomLost, RoomRetryDue)
+FATAL: tuple[type[LoginRefused | Displaced], ...] = (LoginRefused, Displaced)
+
+E = TypeVar("E")
+
+
+def on(
+    states: State | tuple[State, ...],
+    events: type[E] | tuple[type[E], ...],
+    goes: State | Go,
+    do: Callable[[Connection, E], Outcome],
+    when: Callable[[Connection, E], bool] | None = None,
+) -> Row[State, Connection, Effect]:
+    """A row. The type variable lets mypy reject a reaction or guard paired with the wrong event."""
+    return Row(
+        states if isinstance(states, tuple) else (states,),
+        events if isinstance(events, tuple) else (events,),
+        goes,
+        do,
+        when,
+    )
+
+
+# fmt: off
+TABLE = (
+    # in state          on event         goes to      do                   only when
+    on(EVERYWHERE,      FROM_LINK,       SAME,        ignore,              is_of_another_link),
+
+    on(ASLEEP,          Started,         CONNECTING,  connect),
+    on((CONNECTING, BACKING_OFF, *UP), Started, SAME, ignore),
+    on(OFFLINE,         Stopped,         SAME,        ignore),
+    on((CONNECTING, BACKING_OFF, REFUSED, *UP), Stopped, OFFLINE, disconnect),
+
+    on(CONNECTING,      LinkUp,          JOINED,      take_up_again,       is_resumed_and_settled),
+    on(CONNECTING,      LinkUp,          JOINING,     take_up_again,       is_resumed),
+    on(CONNECTING,      LinkUp,          JOINING,     enter_rooms,         has_rooms),
+    on(CONNECTING,      LinkUp,          JOINED,      greet),
+    on(CONNECTING,      ConnectTimedOut, BACKING_OFF, give_up_connecting),
+    on((CONNECTING, *UP), LinkLost,      BACKING_OFF, back_off),
+    on((CONNECTING, *UP), FATAL,         REFUSED,     refuse),
+    on(BACKING_OFF,     BackoffOver,     CONNECTING,  connect),
+
+    on(UP,              FROM_ROOM,       SAME,        ignore,              is_of_no_room),
+    on(UP,              RoomEntered,     JOINING,     catch_up),
+    on(UP,              RoomCaughtUp,    JOINED,      release,             is_the_last),
+    on(UP,              RoomCaughtUp,    SAME,        release),
+    on(UP,              RoomRefused,     JOINING,     retry_the_room,      may_pass),
+    on(UP,              RoomRefused,     JOINED,      stay_out,            is_the_last),
+    on(UP,              RoomRefused,     SAME,        stay_out),
+    on(UP,              RoomLost,        JOINING,     retry_the_room,      was_technical),
+    on(UP,              RoomLost,        JOINED,      stay_out,            is_the_last),
+    on(UP,              RoomLost,        SAME,        stay_out),
+    on(UP,              RoomRetryDue,    JOINING,     enter,               is_wanted),
+    on(UP,              RoomRetryDue,    SAME,        ignore),
+
+    on(NOT_CONNECTING,  LinkUp,          SAME,        ignore),
+    on(NOT_CONNECTING,  ConnectTimedOut, SAME,        ignore),
+    on(AWAY,            LinkLost,        SAME,        ignore),
+    on(AWAY,            FATAL,           SAME,        ignore),
+    on((OFFLINE, CONNECTING, JOINING, JOINED, REFUSED), BackoffOver, SAME, ignore),
+    on(NOT_UP,          FROM_ROOM,       SAME,        ignore),
+)
+# fmt: on
+
+MACHINE = Table(TABLE, initial=State.OFFLINE, events=EVENTS)
+
+
+def step(now: Connection, event: Event) -> Outcome:
+    """What the table makes of ``event``. Same connection, same event, same answer."""
+    state, then, effects = MACHINE.answer(now.state, now, event)
+    return (then if then.state is state else replace(then, state=state)), effects

@@ -1,0 +1,39 @@
+"""The step against the library that the table is built on: they must never part."""
+
+from __future__ import annotations
+
+from benchmarks.step import script
+from fsm.conversation import Conversation, State
+from fsm.events import EVENTS
+from fsm.machine import _WAYS, DEFAULTS, MACHINE, _Carrier, step
+from fsm.rows import Go, Row
+
+
+def test_a_step_takes_the_row_that_the_library_would_take() -> None:
+    now = Conversation()
+    for taken in script():
+        carrier = _Carrier(now, taken.event, DEFAULTS)
+        rows: list[Row] = []
+        # One trigger is one row: what is answered again is triggered again.
+        while not rows or rows[-1].goes in (Go.AS_FROM_REST, Go.AS_FROM_IDLE):
+            assert MACHINE.events[type(taken.event).__name__].trigger(carrier, carrier)
+            assert carrier.row is not None
+            rows.append(carrier.row)
+
+        seen: list[Row] = []
+        now, effects = step(now, taken.event, seen=seen.append)
+
+        assert seen == rows
+        assert now.state.value == carrier.state
+        assert list(effects) == carrier.effects
+
+
+def test_every_transition_of_the_library_is_one_that_the_step_walks() -> None:
+    assert {(event, state) for event, state in _WAYS} == {(e, s.value) for e in EVENTS for s in State}
+    for (event, state), ways in _WAYS.items():
+        theirs = MACHINE.events[event.__name__].transitions[state]
+        assert [way.to for way in ways] == [one.dest for one in theirs]
+        assert [list(way.guards) for way in ways] == [[c.func for c in one.conditions] for one in theirs]
+        assert [[way.react] for way in ways] == [one.before for one in theirs]
+        # Whatever else the library could call would be passed over by the step.
+        assert all(not one.after and not one.prepare and all(c.target for c in one.conditions) for one in theirs)
