@@ -169,10 +169,12 @@ class PlainConsole(Console):
         number = 0
         async for raw in lines_of(self._fd):
             number += 1
-            text = raw.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace") if number == 1 else raw.decode(
-                "utf-8", "replace"
-            )
-            if "\ufffd" in text and "\ufffd".encode() not in raw:
+            if number == 1:
+                raw = raw.removeprefix(codecs.BOM_UTF8)
+            try:
+                text = raw.decode()
+            except UnicodeDecodeError:
+                text = raw.decode(errors="replace")
                 self.note(say(self.lang, "not_utf8", n=number))
             if not text.strip():
                 continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
 from fsm.rows import Go
@@ -72,7 +73,7 @@ class Table(Generic[S, V, F]):
                 if not rows or rows[-1].when is not None:
                     last = f"its last row is guarded: {rows[-1].name}" if rows else "there is no row"
                     raise ChannelTableError(f"{state.value} does not always answer {event.__name__}: {last}")
-                for row, below in zip(rows, rows[1:], strict=False):
+                for row, below in pairwise(rows):
                     if row.when is None:
                         raise ChannelTableError(f"{below.name} is shadowed by {row.name}")
                 self._answers[state, event] = rows

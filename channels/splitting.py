@@ -114,7 +114,7 @@ def _lines(text: str, limit: int, measure: Measure) -> list[_Line]:
         end = start + len(line)
         found = _FENCE.fullmatch(line.rstrip("\r\n"))
         delimits, then = "", inside
-        if found is not None and measure(line) <= limit // 8:
+        if found is not None and measure(line) <= limit // 4:
             marks, info = found["marks"], found["info"].strip()
             if inside is None:
                 # Behind backticks there can be no more of them: that is code within a line.

@@ -5,12 +5,15 @@ Identity is what the channel could prove (a real address, an occupant id); a nic
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 
 from fsm.agent import Agent, Group, in_room, room_of
 from fsm.ports import Inbound
+
+
+FEW = 10_000
+"""Senders of whom the door may remember something without asking whether it still matters."""
 
 
 class Verdict(Enum):
@@ -41,7 +44,11 @@ class Gatekeeper:
     forgets them, which errs on the side of answering."""
 
     agent: Agent
-    recent: dict[str, deque[float]] = field(default_factory=dict)
+    recent: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """When each sender's messages of the last minute came. Tuples: an empty deque alone takes more memory than all the
+    rest of an idle conversation."""
+    room: int = FEW
+    """Senders in ``recent`` before the quiet ones are looked for."""
     in_a_row: dict[str, set[str]] = field(default_factory=dict)
     """By room, the ids of the bots' messages that are answered or may be, since a person spoke."""
 
@@ -84,8 +91,8 @@ class Gatekeeper:
         """``look`` let in what had been let in before: it counts against nothing."""
         if look.counted:
             self.not_answered(message.channel, message.id)
-        if (times := self.recent.get(_sender(message))) and look.verdict is Verdict.ANSWER:
-            times.pop()
+        if (times := self.recent.get(who := _sender(message))) and look.verdict is Verdict.ANSWER:
+            self.recent[who] = times[:-1]
 
     def is_owed(self, message: Inbound) -> bool:
         """Whether a reply is owed for reasons of the message itself: a direct chat, or a mention."""
@@ -115,14 +122,13 @@ class Gatekeeper:
         if limit <= 0:
             return False
         who = _sender(message)
-        times = self.recent.setdefault(who, deque())
-        while times and times[0] <= message.at - 60:
-            times.popleft()
+        times = tuple(at for at in self.recent.get(who, ()) if at > message.at - 60)
         if len(times) >= limit:
             return True
-        times.append(message.at)
-        if len(self.recent) > 10_000:  # senders come and go: forget those who have been quiet a minute
+        self.recent[who] = (*times, message.at)
+        if len(self.recent) > self.room:  # senders come and go: forget those who have been quiet a minute
             self.recent = {w: t for w, t in self.recent.items() if t and t[-1] > message.at - 60}
+            self.room = max(FEW, 2 * len(self.recent))
         return False
 
 

@@ -34,6 +34,12 @@ async def resolve(agent: Agent, key: Key, now: Conversation, sessions: Sessions,
     With ``make_as`` (the id for it) a session is made where none can be bound and the agent's rules
     allow it. A chosen session that has vanished is said, never silently replaced.
     """
+    found = await _first(agent, key, now, sessions, at=at, lang=lang, make_as=make_as, title=title)
+    return Binding(sessions.kept(found.bound), found.problem) if found.bound else found
+
+
+async def _first(agent: Agent, key: Key, now: Conversation, sessions: Sessions, *, at: float, lang: str,
+                 make_as: str, title: str) -> Binding:
     if now.manual is not None:
         try:
             if await sessions.find(now.manual.session) is None:

@@ -38,16 +38,22 @@ class Key(NamedTuple):
 
 
 Kind = Literal["manual", "active-sender", "auto", "default"]
+Kept = Literal["store", "journal", "source"]
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A session and why it is the one; ``title`` and ``source`` as they were when it was bound."""
+    """A session and why it is the one; ``title`` and ``source`` as they were when it was bound.
+
+    ``kept`` says where the record of a turn goes: our ``store`` keeps its lines, its ``journal`` takes
+    every step, or the ``source`` runs the turn itself and keeps all of it.
+    """
 
     session: str
     kind: Kind
     title: str = ""
     source: str = ""
+    kept: Kept = "store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,7 @@ class Turn:
 
     ``call`` numbers the model calls from 1 and, with ``id``, fences their answers. ``taken_in``
     holds the command spellings that came in from outside during this turn and so are not run.
+    ``asks`` are the agent's requests for leave that wait for an answer.
     """
 
     id: str
@@ -118,6 +125,7 @@ class Turn:
     cuts: int = 0
     exchange: tuple[Said, ...] = ()
     commands: tuple[Command, ...] = ()
+    asks: tuple[str, ...] = ()
     taken_in: frozenset[str] = frozenset()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from typing import Protocol
@@ -33,6 +33,7 @@ from fsm.events import (
     MuteAsked,
     NumberGiven,
     Opening,
+    PermissionAsked,
     Result,
     StopSaid,
     SwitchAsked,
@@ -47,11 +48,15 @@ from fsm.language.recognise import Kind, recognise
 from fsm.language.redact import redact
 from fsm.language.reply import read_reply
 from fsm.language.texts import LANGUAGES, say
-from fsm.ports import ChatMessage, Inbound, ModelError, Reply, SessionInfo, SourceError
+from fsm.language.titles import one_line
+from fsm.ports import ChatMessage, Inbound, ModelError, PermissionAsk, Reply, SessionInfo, SourceError, Talks
 from fsm.sessions import Sessions
 
 log = logging.getLogger("session_router.turn")
 
+
+ASK_CHARS = 300
+"""Characters of what an agent wants leave for, as a person gets to read it."""
 
 current_call: ContextVar[str] = ContextVar("current_call", default="")
 """The name of the model call being made (``turn/number``), the same when a crash lets it be made
@@ -184,26 +189,63 @@ class Desk:
         asked = Asked(self.agent, key, now, self.sessions, here, argument, message.id, message.ref, at, message.lang)
         answer = await ENGINE_COMMANDS[name](asked)
         return EngineCommandGiven(
-            at, name=name, answer=answer.text, message=message, choice=answer.choice, lang=answer.lang
-        )
+            at, name=name, answer=answer.text, message=message, choice=answer.choice, lang=answer.lang,
+            allow=answer.allow,
+        )  # fmt: skip
 
     # -- asking the model ------------------------------------------------------------------------
 
-    async def ask(self, key: Key, turn: Turn, now: Callable[[], float], show: Callable[[str], None] | None = None
-                  ) -> Asking:
-        """Make one call of a turn. ``show`` is told the text so far, as soon and as far as it may be seen.
+    async def ask(self, key: Key, turn: Turn, now: Callable[[], float], show: Callable[[str], None] | None = None,
+                  asked: Callable[[PermissionAsked], None] | None = None) -> Asking:
+        """Make one call of a turn. ``show`` is told the text so far, as soon and as far as it may be seen;
+        ``asked`` what the session's agent wants leave for, where it runs the turn itself.
 
         The call is (``turn.id``, ``turn.call``): whoever repeats it after a crash repeats the same one.
         """
         current_call.set(f"{turn.id}/{turn.call}")
+        if (agent := self.sessions.agent_of(turn.bound)) is not None:
+            return await self._talk(agent, key, turn, now, show, asked)
         try:
             base = await self._base(key, turn)
         except SourceError as error:
             log.warning("the context of %s cannot be read: %s", turn.bound.session, error)
             retryable = error.kind == "locked"
             return Asking(ModelFailed(now(), turn=turn.id, call=turn.call, kind="source", retryable=retryable))
+        return await self._asking(turn, now, self._call(with_exchange(base, turn.exchange), turn.bound.session, show))
+
+    async def _talk(self, agent: Talks, key: Key, turn: Turn, now: Callable[[], float],
+                    show: Callable[[str], None] | None, asked: Callable[[PermissionAsked], None] | None) -> Asking:
+        """The session's own agent runs the call; it has the context already, so it gets only what is new."""
+        text = turn.exchange[-1].text if turn.exchange else turn.message.prompt
+        gate = StreamGate(self.commands.names)
+
+        def piece(so_far: str) -> None:
+            if show is not None and (shown := gate.feed(so_far)) is not None:
+                show(shown)
+
+        def leave(ask: PermissionAsk) -> None:
+            if asked is not None:
+                what = one_line(" ".join([ask.what, ask.detail or ", ".join(ask.patterns)]))[:ASK_CHARS]
+                asked(PermissionAsked(now(), turn=turn.id, call=turn.call, ask=ask.id, what=make_inert(what)))
+
+        return await self._asking(
+            turn,
+            now,
+            agent.talk(
+                turn.bound.session, text, system=self._system(key), call_id=f"{turn.id}/{turn.call}",
+                show=piece if show is not None else None, ask=leave,
+            ),
+        )  # fmt: skip
+
+    async def answer_ask(self, turn: Turn, ask: str, allow: bool) -> None:
+        """Tell the session's agent whether it may."""
+        if (agent := self.sessions.agent_of(turn.bound)) is not None:
+            await agent.answer(ask, allow)
+
+    async def _asking(self, turn: Turn, now: Callable[[], float], call: Awaitable[str | Reply | None]) -> Asking:
+        """Await a call and make an event of whatever comes of it."""
         try:
-            got = await self._call(with_exchange(base, turn.exchange), turn.bound.session, show)
+            got = await call
         except ModelError as error:
             log.error("model call %s/%s failed: %s", turn.id, turn.call, redact(str(error)))
             return Asking(ModelFailed(now(), turn=turn.id, call=turn.call, kind=error.kind, retryable=error.retryable))
@@ -211,12 +253,12 @@ class Desk:
             log.error("model call %s/%s failed: %s: %s", turn.id, turn.call, type(error).__name__, redact(str(error)))
             return Asking(ModelFailed(now(), turn=turn.id, call=turn.call))
         reply = got if isinstance(got, Reply) else Reply(got or "")
-        return Asking(self.read(turn, reply.text, now()), reply.text, reply)
-
-    def read(self, turn: Turn, raw: str, at: float) -> ModelReplied:
-        """A reply as the machine takes it."""
-        reading = read_reply(raw, known=self.commands.names, taken_in=turn.taken_in)
-        return ModelReplied(at, turn=turn.id, call=turn.call, reading=reading)
+        reading = read_reply(reply.text, known=self.commands.names, taken_in=turn.taken_in)
+        event = ModelReplied(
+            now(), turn=turn.id, call=turn.call, reading=reading, input_tokens=reply.input_tokens,
+            output_tokens=reply.output_tokens,
+        )  # fmt: skip
+        return Asking(event, reply.text, reply)
 
     def forget(self, turn: str) -> None:
         """The turn is over: its prompt is needed no more."""

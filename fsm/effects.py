@@ -93,6 +93,28 @@ class KeepLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Record:
+    """Add a step of a turn to the session's own journal. ``event`` is ``turn_start``, ``tool_call``,
+    ``tool_result`` or ``turn_end``; ``id`` names the record for ever."""
+
+    id: str
+    session: str
+    turn: str
+    event: str
+    data: dict[str, object]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerAsk:
+    """Tell the agent whether it may do what it asked leave for."""
+
+    turn: Turn
+    ask: str
+    allow: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TellRoom:
     """A mute (``seconds``) or un-mute (None) holds for everybody in the room of ``message``."""
 
@@ -109,5 +131,16 @@ class Count:
 
 
 Effect = (
-    Send | SendAgain | Settle | WaitForSession | AskModel | RunCommands | EndTurn | KeepLine | TellRoom | Count
+    Send
+    | SendAgain
+    | Settle
+    | WaitForSession
+    | AskModel
+    | RunCommands
+    | EndTurn
+    | KeepLine
+    | Record
+    | AnswerAsk
+    | TellRoom
+    | Count
 )

@@ -103,13 +103,15 @@ class Choice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineCommandGiven(Event):
     """A command to the engine itself, its ``answer`` looked up. ``message`` is None where an
-    operator rebinds the conversation from outside: nobody is answered then."""
+    operator rebinds the conversation from outside: nobody is answered then. ``allow`` answers what the
+    running turn's agent asked leave for."""
 
     name: str
     answer: str = ""
     message: Message | None = None
     choice: Choice | None = None
     lang: str | None = None
+    allow: bool | None = None
 
 
 # -- answers to a turn ---------------------------------------------------------------------------
@@ -129,10 +131,12 @@ class SessionFree(TurnEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReplied(TurnEvent):
-    """The model's answer to call ``call``, read."""
+    """The model's answer to call ``call``, read, and the tokens that it took."""
 
     call: int
     reading: Reading
+    input_tokens: int = 0
+    output_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +153,16 @@ class BackoffOver(TurnEvent):
     """The wait after the failure of call ``call`` is over."""
 
     call: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionAsked(TurnEvent):
+    """The agent that runs call ``call`` wants leave. ``ask`` names the request, ``what`` says in a line
+    what it is for, inert."""
+
+    call: int
+    ask: str
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +242,7 @@ MESSAGES: tuple[type[Event], ...] = (
     TextArrived, SwitchAsked, ListAsked, NumberGiven, CancelSaid, StopSaid, MuteAsked, UnmuteAsked,
 )  # fmt: skip
 ANSWERS: tuple[type[TurnEvent], ...] = (
-    SessionFree, ModelReplied, ModelFailed, BackoffOver, CommandsDone, TurnExpired, TurnResumed,
+    SessionFree, ModelReplied, ModelFailed, PermissionAsked, BackoffOver, CommandsDone, TurnExpired, TurnResumed,
 )  # fmt: skip
 TIMERS: tuple[type[Event], ...] = (SelectionExpired, SilenceExpired)
 EVENTS: tuple[type[Event], ...] = (*MESSAGES, EngineCommandGiven, *ANSWERS, *TIMERS, DeliveryFailed)

@@ -15,6 +15,7 @@ from fsm.events import (
     ModelReplied,
     MuteAsked,
     NumberGiven,
+    PermissionAsked,
     SelectionExpired,
     SilenceExpired,
     SwitchAsked,
@@ -40,7 +41,7 @@ def is_late(now: Conversation, event: TurnEvent, limits: Limits) -> bool:
     if turn is None or event.turn != turn.id:
         return True
     match event:
-        case ModelReplied() | ModelFailed() | BackoffOver() | CommandsDone():
+        case ModelReplied() | ModelFailed() | PermissionAsked() | BackoffOver() | CommandsDone():
             return event.call != turn.call
         case TurnExpired():
             return event.due != turn.deadline

@@ -6,7 +6,7 @@ performs I/O. All instants are unix seconds (float) on the engine's own clock, a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypedDict, runtime_checkable
 
@@ -115,7 +115,51 @@ class WritableSource(SessionSource, Protocol):
     """A source that also makes sessions."""
 
     async def create(self, title: str, *, session_id: str, at: float) -> SessionInfo:
-        """Make a session under that id; making it again returns the one that is there."""
+        """Make a session under that id, or under one of the source's own where it gives ids itself;
+        making it again returns the one that is there."""
+
+
+@runtime_checkable
+class Journals(Protocol):
+    """A source that takes the record of a turn itself, so that the session is whole without our store."""
+
+    async def take_record(self, session_id: str, *, turn: str, event: str, data: Mapping[str, object], at: float
+                          ) -> None:
+        """Add one record (``turn_start``, ``tool_call``, ``tool_result``, ``turn_end``) of the turn named
+        ``turn``, durably. The same record again changes nothing. Raises :class:`SourceError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionAsk:
+    """An agent's request for leave in the middle of a turn.
+
+    ``session`` is the one that was talked to. ``what`` is the agent's own word for it (``bash``,
+    ``edit``, …), ``patterns`` what it would be for, ``detail`` the command or file where that is told.
+    All of it comes from a model: make it inert before anybody reads it.
+    """
+
+    id: str
+    session: str
+    what: str
+    patterns: tuple[str, ...] = ()
+    detail: str = ""
+
+
+@runtime_checkable
+class Talks(Protocol):
+    """A source whose agent runs the turns of its sessions itself, and keeps their record."""
+
+    async def talk(self, session_id: str, text: str, *, system: str, call_id: str,
+                   show: Callable[[str], None] | None = None, ask: Callable[[PermissionAsk], None] | None = None
+                   ) -> Reply:
+        """Put ``text`` into the session and return what the agent answers. The same ``call_id`` again
+        does not run the turn again. ``show`` is told pieces as they come, ``ask`` what needs leave.
+
+        Raises :class:`ModelError`. Cancelling stops the agent.
+        """
+
+    async def answer(self, ask_id: str, allow: bool) -> bool:
+        """Answer a request for leave; False where nobody waits for it any more."""
 
 
 # -- the model -----------------------------------------------------------------------------------

@@ -10,12 +10,14 @@ from dataclasses import replace
 from fsm.constants import Limits
 from fsm.conversation import Bound, Conversation, Message, Phase, Said, Shown, Turn
 from fsm.effects import (
+    AnswerAsk,
     AskModel,
     Count,
     Disposition,
     Effect,
     EndTurn,
     KeepLine,
+    Record,
     RunCommands,
     Send,
     SendAgain,
@@ -36,6 +38,7 @@ from fsm.events import (
     ModelReplied,
     MuteAsked,
     NumberGiven,
+    PermissionAsked,
     SelectionExpired,
     SessionFree,
     SilenceExpired,
@@ -77,8 +80,8 @@ def _turn(now: Conversation) -> Turn:
     return now.turn
 
 
-def _end(now: Conversation, at: float, disposition: Disposition, reason: str, text: str = "", *, said: str = ""
-         ) -> Outcome:
+def _end(now: Conversation, at: float, disposition: Disposition, reason: str, text: str = "", *, said: str = "",
+         usage: dict[str, object] | None = None) -> Outcome:
     """The one way out of a turn: the text if there is one, the disposition, the lines for the
     session's context, and whatever still runs is cancelled."""
     turn = _turn(now)
@@ -87,15 +90,45 @@ def _end(now: Conversation, at: float, disposition: Disposition, reason: str, te
         now, send = _tell(now, turn.message, text)
         effects.append(send)
     effects.append(Settle(turn.message.id, disposition, reason))
-    message = turn.message
-    effects.append(
-        KeepLine(turn.bound.session, Line("user", message.text, turn.started, message.tag, message.ref))
-    )
-    if said:
-        effects.append(
-            KeepLine(turn.bound.session, Line("assistant", said, at, message.tag_of_answer, message.ref + ">"))
-        )
+    effects.extend(_record_end(turn, at, disposition, said, usage))
     return replace(now, turn=None), tuple(effects)
+
+
+# -- the record of a turn, for the session that it belongs to ---------------------------------------
+
+
+def _record(turn: Turn, name: str, event: str, at: float, data: dict[str, object]) -> tuple[Effect, ...]:
+    """A step for the session's journal, where it has one. The name comes from the turn, so a step that
+    is recorded again is known."""
+    if turn.bound.kept != "journal":
+        return ()
+    return (Record(f"{turn.id}!{name}", turn.bound.session, turn.id, event, data, at),)
+
+
+def _record_end(turn: Turn, at: float, disposition: Disposition, said: str, usage: dict[str, object] | None
+                ) -> tuple[Effect, ...]:
+    """What stays of a turn: in the journal its end, in our store its lines, and nothing where the
+    agent itself ran it and keeps them."""
+    message = turn.message
+    if turn.bound.kept == "source":
+        return ()
+    if turn.bound.kept == "journal":
+        data: dict[str, object] = {"id": turn.id, "content": said, "disposition": disposition.value}
+        return _record(turn, "end", "turn_end", at, data | ({"usage": usage} if usage else {}))
+    lines = [KeepLine(turn.bound.session, Line("user", message.text, turn.started, message.tag, message.ref))]
+    if said:
+        line = Line("assistant", said, at, message.tag_of_answer, message.ref + ">")
+        lines.append(KeepLine(turn.bound.session, line))
+    return tuple(lines)
+
+
+def _usage(turn: Turn, event: ModelReplied) -> dict[str, object]:
+    """The tokens of one model call, named so that nobody counts them twice."""
+    return {
+        "id": f"{turn.id}/{event.call}",
+        "input_tokens": event.input_tokens,
+        "output_tokens": event.output_tokens,
+    }
 
 
 def _ask(now: Conversation, turn: Turn) -> Outcome:
@@ -149,11 +182,23 @@ def ignore(now: Conversation, event: Event, limits: Limits) -> Outcome:
 
 
 def answer_at_once(now: Conversation, event: EngineCommandGiven, limits: Limits) -> Outcome:
+    if event.allow is not None and now.turn is not None and now.turn.asks:
+        return _answer_asks(now, event, event.allow)
     if event.choice is not None:
         now = replace(now, manual=event.choice.bound)
     if event.lang is not None:
         now = replace(now, lang=event.lang)
     return _answer(now, event.message, event.answer, "why_told")
+
+
+def _answer_asks(now: Conversation, event: EngineCommandGiven, allow: bool) -> Outcome:
+    """Everything that the agent waits for leave for gets the same answer."""
+    turn = _turn(now)
+    asks = tuple(AnswerAsk(turn, ask, allow) for ask in turn.asks)
+    lang = event.message.lang if event.message else ""
+    now = replace(now, turn=replace(turn, asks=()))
+    now, effects = _answer(now, event.message, say(lang, "allowed" if allow else "denied"), "why_told")
+    return now, asks + effects
 
 
 def send_again(now: Conversation, event: DeliveryFailed, limits: Limits) -> Outcome:
@@ -231,6 +276,12 @@ def begin_turn(now: Conversation, event: Arrived, limits: Limits) -> Outcome:
     return replace(now, turn=turn), effects
 
 
+def _record_start(turn: Turn, at: float) -> tuple[Effect, ...]:
+    message = turn.message
+    data: dict[str, object] = {"id": turn.id, "role": "user", "content": message.text, "tag": message.tag}
+    return _record(turn, "start", "turn_start", at, data)
+
+
 # -- awaiting_selection --------------------------------------------------------------------------
 
 
@@ -275,7 +326,11 @@ def go_on(now: Conversation, event: SessionFree, limits: Limits) -> Outcome:
     """The session is ours: start, or go on from the last recorded step after a restart."""
     turn = replace(_turn(now), deadline=event.at + limits.turn_timeout, deadline_from=event.at)
     match turn.phase:
-        case Phase.SESSION | Phase.BACKOFF:
+        case Phase.SESSION:
+            started = _record_start(turn, event.at)
+            now, effects = _ask(now, turn)
+            return now, (*started, *effects)
+        case Phase.BACKOFF:
             return _ask(now, turn)
         case Phase.MODEL:
             return replace(now, turn=turn), (AskModel(turn),)
@@ -284,7 +339,7 @@ def go_on(now: Conversation, event: SessionFree, limits: Limits) -> Outcome:
 
 
 def stay_silent(now: Conversation, event: ModelReplied, limits: Limits) -> Outcome:
-    now, effects = _end(now, event.at, Disposition.SILENT, "why_silent")
+    now, effects = _end(now, event.at, Disposition.SILENT, "why_silent", usage=_usage(_turn(now), event))
     due = event.at + limits.silence_timeout
     return replace(now, silence_due=due, silence_from=event.at), effects
 
@@ -317,12 +372,21 @@ def run_commands(now: Conversation, event: ModelReplied, limits: Limits) -> Outc
         commands=event.reading.commands,
         exchange=(*turn.exchange, Said("assistant", event.reading.said)),
     )
-    return replace(now, turn=turn), (RunCommands(turn, turn.commands), *_near_misses(event))
+    calls: list[Effect] = []
+    for index, command in enumerate(turn.commands):
+        data: dict[str, object] = {
+            "id": f"{turn.id}/{turn.call}/{index}", "name": command.name, "input": command.argument,
+            "usage": _usage(turn, event),
+        }  # fmt: skip
+        calls.extend(_record(turn, f"{turn.call}.{index}", "tool_call", event.at, data))
+    return replace(now, turn=turn), (*calls, RunCommands(turn, turn.commands), *_near_misses(event))
 
 
 def reply(now: Conversation, event: ModelReplied, limits: Limits) -> Outcome:
     reading = event.reading
-    now, effects = _end(now, event.at, Disposition.REPLIED, "why_replied", reading.text, said=reading.text)
+    now, effects = _end(
+        now, event.at, Disposition.REPLIED, "why_replied", reading.text, said=reading.text, usage=_usage(_turn(now), event)
+    )
     return now, effects + _near_misses(event)
 
 
@@ -349,35 +413,51 @@ def _apply(now: Conversation, event: CommandsDone, limits: Limits) -> Conversati
     )
 
 
+def _record_results(turn: Turn, event: CommandsDone) -> tuple[Effect, ...]:
+    found: list[Effect] = []
+    for index, result in enumerate(event.results):
+        data: dict[str, object] = {"id": f"{turn.id}/{turn.call}/{index}", "content": result.text, "ok": result.ok}
+        found.extend(_record(turn, f"{turn.call}.{index}=", "tool_result", event.at, data))
+    return tuple(found)
+
+
 def _mute_room(now: Conversation, event: CommandsDone) -> tuple[Effect, ...]:
     return _tell_room(_turn(now).message, event.mute) if event.mute is not None else ()
 
 
 def open_the_selection(now: Conversation, event: CommandsDone, limits: Limits) -> Outcome:
     assert event.opens is not None, "opened_a_selection guards this row"
-    room = _mute_room(now, event)
+    done = _record_results(_turn(now), event) + _mute_room(now, event)
     now = _apply(now, event, limits)
     turn = _turn(now)
     current = now.manual.session if now.manual else turn.bound.session
     now, text = _show(now, turn.message, event.opens.sessions, current, event.at, limits)
     now, effects = _end(now, event.at, Disposition.REPLIED, "why_listed", text)
-    return now, effects + room
+    return now, done + effects
 
 
 def stop_at_the_cap(now: Conversation, event: CommandsDone, limits: Limits) -> Outcome:
-    room = _mute_room(now, event)
+    done = _record_results(_turn(now), event) + _mute_room(now, event)
     now = _apply(now, event, limits)
     last = event.results[-1].text if event.results else ""
     text = make_inert((last + "\n" + say(_turn(now).message.lang, "limit_reached", loops=limits.max_loops)).strip())
     now, effects = _end(now, event.at, Disposition.REPLIED, "why_capped", text, said=text)
-    return now, effects + room
+    return now, done + effects
 
 
 def ask_with_the_results(now: Conversation, event: CommandsDone, limits: Limits) -> Outcome:
-    room = _mute_room(now, event)
+    done = _record_results(_turn(now), event) + _mute_room(now, event)
     now = _apply(now, event, limits)
     now, effects = _ask(now, _turn(now))
-    return now, effects + room
+    return now, done + effects
+
+
+def put_the_ask(now: Conversation, event: PermissionAsked, limits: Limits) -> Outcome:
+    """The agent waits for leave: ask the person, whose answer is ``/allow`` or ``/deny``."""
+    turn = _turn(now)
+    now = replace(now, turn=replace(turn, asks=(*turn.asks, event.ask)))
+    now, send = _tell(now, turn.message, say(turn.message.lang, "ask", what=event.what))
+    return now, (send,)
 
 
 def back_off(now: Conversation, event: ModelFailed, limits: Limits) -> Outcome:

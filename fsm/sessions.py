@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fsm.agent import Agent
+from fsm.conversation import Bound, Kept
 from fsm.language.matching import match_sessions
-from fsm.ports import Line, SessionInfo, SessionSource, SourceError, Store, WritableSource
+from fsm.ports import Journals, Line, SessionInfo, SessionSource, SourceError, Store, Talks, WritableSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,20 @@ class Sessions:
             there = {line.id for line in lines if line.id}
             lines = sorted([*lines, *(line for line in kept if line.id not in there)], key=lambda line: line.at)
         return lines[-limit:]
+
+    def _source(self, name: str) -> SessionSource | None:
+        return next((source for source in self.sources if source.name == name), None)
+
+    def kept(self, bound: Bound) -> Bound:
+        """``bound`` with what its source can do written in: who keeps the record of a turn there."""
+        source = self._source(bound.source)
+        kept: Kept = "source" if isinstance(source, Talks) else "journal" if isinstance(source, Journals) else "store"
+        return bound if bound.kept == kept else replace(bound, kept=kept)
+
+    def agent_of(self, bound: Bound) -> Talks | None:
+        """The agent that runs the turns of that session itself, None where a model of ours does."""
+        source = self._source(bound.source) if bound.kept == "source" else None
+        return source if isinstance(source, Talks) else None
 
     async def create(self, title: str, *, session_id: str, at: float) -> SessionInfo | None:
         """A new session, or None where no source takes one."""

@@ -409,7 +409,9 @@ def refuse(now: Connection, event: LoginRefused | Displaced) -> Outcome:
 def take_up_again(now: Connection, event: LinkUp) -> Outcome:
     """Go on in the session of before: the server repeats what was missed, rooms included."""
     ready = tuple(room.address for room in now.rooms if room.standing is Standing.IN)
-    waiting = tuple(room.address for room in now.rooms if room.standing is Standing.WANTED)
+    waiting = tuple(
+        room.address for room in now.rooms if room.standing in (Standing.WANTED, Standing.ENTERING)
+    )
     entering = tuple(EnterRoom(room, now.timing.join) for room in waiting)
     under_way = tuple(
         CatchUp(room.address) for room in now.rooms if room.standing is Standing.CATCHING_UP

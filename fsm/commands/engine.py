@@ -44,6 +44,7 @@ class Answer:
     text: str
     choice: Choice | None = None
     lang: str | None = None
+    allow: bool | None = None
 
 
 Handler = Callable[[Asked], Awaitable[Answer]]
@@ -104,8 +105,13 @@ async def memory(asked: Asked) -> Answer:
     return Answer(say(asked.lang, "memory_off"))
 
 
-async def permission(asked: Asked) -> Answer:
-    return Answer(say(asked.lang, "nothing_asked"))
+async def allow(asked: Asked) -> Answer:
+    """The machine answers instead where the running turn's agent waits for leave."""
+    return Answer(say(asked.lang, "nothing_asked"), allow=True)
+
+
+async def deny(asked: Asked) -> Answer:
+    return Answer(say(asked.lang, "nothing_asked"), allow=False)
 
 
 ENGINE_COMMANDS: dict[str, Handler] = {
@@ -118,8 +124,8 @@ ENGINE_COMMANDS: dict[str, Handler] = {
     "memory": memory,
     "remember": memory,
     "forget": memory,
-    "allow": permission,
-    "deny": permission,
+    "allow": allow,
+    "deny": deny,
 }
 
 

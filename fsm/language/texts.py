@@ -164,6 +164,13 @@ TEXTS: dict[str, tuple[str, str]] = {
         "Sorry, the history of the session cannot be read just now, so I did not answer. "
         "Try again later, or choose another session with /sessions.",
     ),
+    # -- an agent that asks for leave
+    "ask": (
+        "智能体想做这件事，要你同意：{what}\n回复 /allow 同意，/deny 拒绝；不答就当拒绝。",
+        "The agent asks for leave: {what}\nAnswer /allow or /deny; without an answer it is refused.",
+    ),
+    "allowed": ("好，已同意。", "All right, allowed."),
+    "denied": ("好，已拒绝。", "All right, refused."),
     # -- refusals
     "no_session": (
         "没有可用的会话。发送 /new 标题 新建一个，或检查会话来源（session-router doctor）。",

@@ -20,12 +20,14 @@ from fsm.admission import Verdict
 from fsm.conversation import Conversation, Key, State, Turn, deadlines
 from fsm.desk import Desk, commands_done, dump_outcome, load_outcome
 from fsm.effects import (
+    AnswerAsk,
     AskModel,
     Count,
     Disposition,
     Effect,
     EndTurn,
     KeepLine,
+    Record,
     RunCommands,
     Send,
     SendAgain,
@@ -82,6 +84,9 @@ CACHED = 20_000
 """Conversations kept decoded; the others are read again when something happens to them."""
 
 STARTUP_BATCH = 1_000
+
+JOURNAL = "journal"
+"""The channel that the records of turns go out on; its addresses are sessions."""
 
 STORE_RETRIES, STORE_PAUSE = 5, 1.0
 """How often, and after how many seconds each, a fact is tried again that the store did not take."""
@@ -554,6 +559,8 @@ class Engine:
                     settled.append(Settled(effect.message, effect.disposition.value, effect.reason))
                 case KeepLine():
                     lines.append(KeptLine(effect.session, effect.line))
+                case Record():
+                    sends.append(self._for_journal(key, effect))
                 case SendAgain(send=send, at=None):
                     delivered.append(send)
                 case SendAgain(send=send, at=float() as at):
@@ -604,6 +611,10 @@ class Engine:
                         self.delivery.owe(
                             Outgoing(effect.id, key, effect.channel, effect.to, effect.text, effect.message)
                         )
+                case Record():
+                    self.delivery.owe(self._for_journal(key, effect))
+                case AnswerAsk():
+                    self._for_turn(effect.turn, self._answer_ask(key, effect))
                 case Settle():
                     self._settled(key, Settled(effect.message, effect.disposition.value, effect.reason))
                 case AskModel():
@@ -649,19 +660,18 @@ class Engine:
             self._room_mutes.pop(room, None)
         elif then.muted_until is not None:
             self._room_mutes[room] = then.muted_until
-        self._spawn(self._tell(*room))
+        self._spawn(self._tell(*room, said_in=key))
 
-    async def _tell(self, agent: str, channel: str) -> None:
-        """Bring every conversation of a room to the room's mute; one that has it already is left alone,
-        so telling again after a crash changes nothing."""
+    async def _tell(self, agent: str, channel: str, *, said_in: Key | None = None) -> None:
+        """Bring every conversation of a room to the room's mute; one at rest that has it already is left
+        alone, so telling again after a crash changes nothing."""
         stored = dict(await self.store.conversations(agent, channel))
         # Somebody who is just being let in is not in the store yet.
         here = {key for key in (*self._lanes, *self._cache) if (key.agent, key.channel) == (agent, channel)}
         at, until = self.clock.now(), self._room_mutes.get((agent, channel))
         for key in sorted({*stored, *here}):
-            lane = self._lanes.get(key)
-            now = (lane.conversation if lane else None) or self._cache.get(key) or stored.get(key)
-            if now is not None and now.muted_until == until:
+            now = self._cache.get(key) or stored.get(key)
+            if key == said_in or (key not in self._lanes and now is not None and now.muted_until == until):
                 continue
             if until is not None and until > at:
                 self._post(key, _Fact(MuteAsked(at, seconds=until - at)))
@@ -703,6 +713,16 @@ class Engine:
         if (waiter := self._locks.release(turn.bound.session, (key, turn.id))) is not None:
             self._post(waiter[0], _Fact(SessionFree(self.clock.now(), turn=waiter[1])))
 
+    @staticmethod
+    def _for_journal(key: Key, effect: Record) -> Outgoing:
+        """A record goes the way of every text that is owed: in order, kept until it is written, and
+        written again under the same name where a crash leaves it open whether it was."""
+        text = json.dumps({"turn": effect.turn, "event": effect.event, "data": effect.data, "at": effect.at})
+        return Outgoing(effect.id, key, JOURNAL, effect.session, text)
+
+    async def _answer_ask(self, key: Key, effect: AnswerAsk) -> None:
+        await self.desks[key.agent].answer_ask(effect.turn, effect.ask, effect.allow)
+
     async def _ask(self, key: Key, turn: Turn) -> None:
         """Pay ``AskModel``: the answer goes back into the mailbox with its record."""
         desk = self.desks[key.agent]
@@ -711,7 +731,7 @@ class Engine:
         channel = self.delivery.channel(key.agent, turn.message.channel) if turn.message.to else None
         show = self._drafts(channel, turn) if channel is not None else None
         try:
-            asking = await desk.ask(key, turn, self.clock.now, show)
+            asking = await desk.ask(key, turn, self.clock.now, show, lambda asked: self._post(key, _Fact(asked)))
         except asyncio.CancelledError:
             # Whoever ends a turn takes it off the list first. Anybody else's cancelling, a client's own for
             # one, is a failed call, or the turn would wait for its whole time.

@@ -169,8 +169,6 @@ class Program(Group):
             complain(error.format_message())
             return error.exit_code
         except (KeyboardInterrupt, click.Abort, asyncio.CancelledError):
-            if sys.stderr.isatty():
-                print(file=sys.stderr)
             return INTERRUPTED
         except BrokenPipeError:
             # Whoever reads has seen enough; the interpreter must not complain when it flushes at its end.

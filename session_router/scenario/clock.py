@@ -86,9 +86,10 @@ class SteppedClock:
         if at > self.now():
             await self._sleep(self._sleeper(at))
 
-    def ticket(self) -> Sleeper:
-        """To wait for something other than time: ``await hold(ticket)`` until ``wake(ticket)``."""
-        return self._sleeper(math.inf)
+    def ticket(self, at: float = math.inf) -> Sleeper:
+        """To wait for something other than time, until ``at`` at the latest: ``await hold(ticket)`` until
+        somebody calls ``wake(ticket)``."""
+        return self._sleeper(at)
 
     async def hold(self, ticket: Sleeper) -> None:
         await self._sleep(ticket)

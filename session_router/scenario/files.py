@@ -59,6 +59,8 @@ class SessionEntry(_Strict):
     parent: Text | None = None
     archived: bool = False
     source: Text = "opencode"
+    talks: bool = False
+    """Its own agent runs the turns, as with OpenCode's server."""
 
 
 class SessionChange(_Strict):
@@ -98,6 +100,8 @@ class AnswerEntry(_Strict):
     hang: bool = False
     repeat: Text | None = None
     times: int = 1
+    asks: Text | None = None
+    denied: Text | None = None
 
     @model_validator(mode="after")
     def one_kind(self) -> AnswerEntry:
@@ -108,8 +112,9 @@ class AnswerEntry(_Strict):
 
     def answers(self) -> list[Answer]:
         text = self.repeat if self.repeat is not None else self.text
+        error = None if self.error is None else str(self.error)
         answer = Answer(
-            text, self.takes, self.tokens.input, self.tokens.output, None if self.error is None else str(self.error), self.hang
+            text, self.takes, self.tokens.input, self.tokens.output, error, self.hang, self.asks, self.denied
         )
         return [answer] * (self.times if self.repeat is not None else 1)
 

@@ -248,8 +248,9 @@ class Player:
         else:
             lines = tuple(Line(m.role, m.text, start + m.at) for m in entry.messages)
             active = entry.active if entry.active is not None else max((m.at for m in entry.messages), default=0.0)
-        self.stage.source.sessions[entry.id] = ScriptedSession(
-            entry.id, entry.title, start + active, lines, entry.parent, entry.archived, entry.source
+        holder, source = (self.stage.talking, "agent") if entry.talks else (self.stage.source, entry.source)
+        holder.sessions[entry.id] = ScriptedSession(
+            entry.id, entry.title, start + active, lines, entry.parent, entry.archived, source
         )
 
     def _change_sessions(self, step: Step) -> None:

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 
 from fsm.desk import current_call
 from fsm.language.matching import match_sessions
-from fsm.ports import ChatMessage, DeliveryError, Line, ModelError, Outgoing, Reply, SessionInfo
-from session_router.scenario.clock import SteppedClock, Sleeper
+from fsm.ports import ChatMessage, DeliveryError, Line, ModelError, Outgoing, PermissionAsk, Reply, SessionInfo
+from session_router.scenario.clock import Sleeper, SteppedClock
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One scripted answer. ``text`` None: the model gave nothing. ``takes`` in seconds of the
-    scenario's clock; ``error`` is raised instead; ``hang`` never answers."""
+    scenario's clock; ``error`` is raised instead; ``hang`` never answers. ``asks`` is what an agent wants
+    leave for before it answers, ``denied`` what it says without."""
 
     text: str | None = None
     takes: float = 0.0
@@ -22,10 +23,8 @@ class Answer:
     output_tokens: int = 0
     error: str | None = None
     hang: bool = False
-
-
-class OutOfAnswers(Exception):
-    """The model was called more often than the scenario has answers."""
+    asks: str | None = None
+    denied: str | None = None
 
 
 class ScriptedModel:
@@ -46,7 +45,11 @@ class ScriptedModel:
         return len(self.by_call)
 
     async def chat(self, messages: Sequence[ChatMessage], *, session_id: str) -> Reply | None:
-        call = current_call.get()
+        answer = await self.take(current_call.get(), messages)
+        return None if answer.text is None else Reply(answer.text, answer.input_tokens, answer.output_tokens)
+
+    async def take(self, call: str, messages: Sequence[ChatMessage]) -> Answer:
+        """The answer to that call, when its time has come."""
         self.prompts.append(list(messages))
         if call not in self.by_call:
             ticket = self._clock.ticket()
@@ -59,10 +62,7 @@ class ScriptedModel:
             await self._clock.sleep_until(self._clock.now() + answer.takes)
         if answer.error is not None:
             raise ModelError(answer.error)
-        if answer.text is None:
-            return None
-        return Reply(answer.text, answer.input_tokens, answer.output_tokens)
-
+        return answer
 
     def hand_out(self, order: Sequence[str]) -> bool:
         """Give everybody who waits an answer, in ``order`` of their messages; False if nobody does."""
@@ -133,6 +133,48 @@ class ScriptedSource:
     def change(self, session_id: str, **changes: object) -> None:
         """Raises KeyError: no such session."""
         self.sessions[session_id] = replace(self.sessions[session_id], **changes)  # type: ignore[arg-type]
+
+
+ASK_TIMEOUT = 120.0
+"""Seconds after which a scripted agent takes silence for a refusal."""
+
+
+class ScriptedAgent(ScriptedSource):
+    """A source whose agent runs the turns itself (``fsm.ports.Talks``), from the same scripted answers."""
+
+    def __init__(self, model: ScriptedModel, clock: SteppedClock) -> None:
+        super().__init__(name="agent")
+        self._model, self._clock = model, clock
+        self._asked: dict[str, Sleeper] = {}
+        self.allowed: dict[str, bool] = {}
+
+    async def talk(self, session_id: str, text: str, *, system: str, call_id: str,
+                   show: Callable[[str], None] | None = None, ask: Callable[[PermissionAsk], None] | None = None
+                   ) -> Reply:
+        answer = await self._model.take(call_id, [{"role": "system", "content": system}, {"role": "user", "content": text}])
+        said = answer.text
+        if answer.asks is not None and not await self._leave(session_id, call_id, answer.asks, ask):
+            said = answer.denied if answer.denied is not None else answer.text
+        session = self.sessions[session_id]
+        at = self._clock.now()
+        new = (Line("user", text, at, "", call_id), Line("assistant", said or "", at, "", call_id + ">"))
+        self.sessions[session_id] = replace(session, lines=(*session.lines, *new))
+        return Reply(said or "", answer.input_tokens, answer.output_tokens)
+
+    async def answer(self, ask_id: str, allow: bool) -> bool:
+        ticket = self._asked.pop(ask_id, None)
+        self.allowed[ask_id] = allow
+        if ticket is not None:
+            self._clock.wake(ticket)
+        return ticket is not None
+
+    async def _leave(self, session_id: str, call: str, what: str, ask: Callable[[PermissionAsk], None] | None) -> bool:
+        name = f"ask-{call}"
+        ticket = self._asked[name] = self._clock.ticket(self._clock.now() + ASK_TIMEOUT)
+        if ask is not None:
+            ask(PermissionAsk(name, session_id, what))
+        await self._clock.hold(ticket)
+        return self.allowed.get(name, False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from fsm.rows import Row
 from fsm.runner import Engine, Receipt
 from fsm.sessions import Sessions
 from session_router.scenario.clock import SteppedClock
-from session_router.scenario.script import Recorder, ScriptedModel, ScriptedSource, Sent
+from session_router.scenario.script import Recorder, ScriptedAgent, ScriptedModel, ScriptedSource, Sent
 from storage.sessions import OwnSessions
 from storage.sqlite import SqliteStore
 
@@ -100,6 +100,7 @@ class Stage:
         self._mono_at_start = clock.mono()
         self.source = ScriptedSource()
         self.model = ScriptedModel(clock)
+        self.talking = ScriptedAgent(self.model, clock)
         self.channel = Recorder(clock.now)
         self.commands = _Recording(commands or BUILTIN)
         self.rows: Counter[str] = Counter()
@@ -125,7 +126,7 @@ class Stage:
         """Start the engine (again) on whatever the store holds."""
         store = self._make_store()
         own = OwnSessions(store)
-        sources = (self.source, own) if self._own_sessions else (self.source,)
+        sources = (self.source, self.talking, *((own,) if self._own_sessions else ()))
         self.desk = Desk(self.agent, Sessions(sources, store, own), self.model, self.commands)
         self.engine = Engine(
             desks={self.agent.name: self.desk},

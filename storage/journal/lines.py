@@ -19,7 +19,7 @@ from storage.journal.records import parse
 
 LONGEST = 4 * 1024 * 1024
 """Bytes of the longest line that is read."""
-CHUNK = 512 * 1024
+CHUNK = 64 * 1024
 BOM = b"\xef\xbb\xbf"
 
 Complain = Callable[[int, str], None]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from storage.journal.content import CALL_IDS, SessionMessage, messages_of, text_of
-from storage.journal.reading import Complaints, Found, Wanted, newest, scan, whole
+from storage.journal.reading import Complaints, Seen, Wanted, newest, scan, whole
 from storage.journal.records import Complaint
 from storage.journal.usage import UsageTotals
 
@@ -121,15 +121,18 @@ def resume(path: Path, session_id: str, *, messages: int | None = None) -> Resum
     replay = Replay(complain)
     every: list[SessionMessage] = []
     opening: list[SessionMessage] = []
-    for found in scan(path, complain):
-        first = replay.records == 0
-        replay.take(found)
-        if messages is None or (not opening and found.seen.event == "turn_start"):
-            held = messages_of(whole(found.line, path=path, first=first)[0])
-            if messages is None:
-                every += held
-            if not opening and found.seen.event == "turn_start":
-                opening = held
+    records = scan(path, complain)
+    for number, line, seen, version in records:
+        first = not replay.versions
+        replay.take(number, seen, version)
+        if messages is None or seen.event == "turn_start":
+            held = messages_of(whole(line, path=path, first=first)[0])
+            opening = opening or held
+            every += held
+            if messages is not None and opening:
+                break
+    for number, _, seen, version in records:  # what is left where not every message is wanted
+        replay.take(number, seen, version)
     title = replay.title or (title_from(opening[0].content) if opening else "")
     snapshot = SessionSnapshot(
         session_id, replay.started_at or None, replay.last_at or None,
@@ -138,7 +141,7 @@ def resume(path: Path, session_id: str, *, messages: int | None = None) -> Resum
         Tokens(replay.usage.input, replay.usage.output), replay.usage.cost, SessionConfig.of(replay.config),
     )
     return Resumed(snapshot, title, None if replay.open_turn is None else replay.open_turn[0],
-                   tuple(replay.open_calls.values()), tuple(complain.kept), complain.count, replay.records,
+                   replay.open_calls, tuple(complain.kept), complain.count, replay.records,
                    dict(sorted(replay.versions.items())), replay.blobs)
 
 
@@ -170,60 +173,68 @@ class Replay:
     def __init__(self, complain: Complaints) -> None:
         self._complain = complain
         self.usage = UsageTotals(complain)
-        self.records = 0
         self.versions: Counter[int] = Counter()
         self.title = ""
         self.started_at = ""
         self.last_at = ""
         self.turn_count = 0
         self.open_turn: tuple[int, str] | None = None
-        self.open_calls: dict[object, OpenCall] = {}
+        self._open: dict[object, tuple[int, str, Wanted | None, int]] = {}
         self.config: dict[str, Any] = {}
         self.blobs: dict[str, int] = {}
         self._explained = 0
 
-    def take(self, found: Found) -> None:
-        seen, data = found.seen, found.seen.data
-        at = seen.timestamp if type(seen.timestamp) is str else ""
-        self.records += 1
-        self.versions[found.version] += 1
-        if at:
+    def take(self, number: int, seen: Seen, version: int) -> None:
+        """The record of line ``number``. Called a million times for a large journal."""
+        event, turn, data, at = seen.event, seen.turn, seen.data, seen.timestamp
+        self.versions[version] += 1
+        if at and type(at) is str:
             self.last_at = at
-            self.started_at = self.started_at or at
-        if seen.turn > self.turn_count:
-            self.turn_count = seen.turn
-        match seen.event:
-            case "turn_start":
-                self.open_turn = (seen.turn, at)
-                self._explained = self._complain.count
-                self.usage.turn_started()
-            case "tool_call":
-                key = _call_key(seen.turn, data)
-                if key is None:
-                    key = found.number  # a call without an id is found again by its order
-                self.open_calls[key] = OpenCall(seen.turn, "" if type(key) is int else _call_id(data),
-                                                str(data.name or data.tool or "") if data else "", found.number)
-            case "tool_result":
-                self._answered(seen.turn, data)
-            case "turn_end":
-                self._ended(seen.turn, found.number)
-            case _:
-                if data is not None:
-                    self._header(data, found.number)
+            if not self.started_at:
+                self.started_at = at
+        else:
+            at = ""
+        if turn > self.turn_count:
+            self.turn_count = turn
+        if event == "tool_call":
+            name = _call_id(data)
+            # One without an id is found again by its order.
+            self._open[(turn, name) if name else number] = (turn, name, data, number)
+        elif event == "tool_result":
+            self._answered(turn, data)
+        elif event == "turn_start":
+            self.open_turn = (turn, at)
+            self._explained = self._complain.count
+            self.usage.turn_started()
+        elif event == "turn_end":
+            self._ended(turn, number)
+        elif data is not None:
+            self._header(data, number)
         if data is None:
             return
         if data.usage is not None or data.cost is not None:
-            self.usage.take(found.number, seen.turn, seen.event, at, data)
+            self.usage.take(number, turn, event, at, data)
         if data.config is not None:
-            self._configured(data.config, found.number)
+            self._configured(data.config, number)
         if data.blob is not None and isinstance(data.blob, Mapping):
-            self.blobs.setdefault(str(data.blob.get("sha256", "")), found.number)
+            self.blobs.setdefault(str(data.blob.get("sha256", "")), number)
+
+    @property
+    def records(self) -> int:
+        return self.versions.total()
+
+    @property
+    def open_calls(self) -> tuple[OpenCall, ...]:
+        """Commands without a result, in order."""
+        return tuple(OpenCall(turn, name, "" if data is None else str(data.name or data.tool or ""), number)
+                     for turn, name, data, number in self._open.values())
 
     def _answered(self, turn: int, data: Wanted | None) -> None:
-        key = _call_key(turn, data)
-        if key is None:
-            key = next((key for key, call in self.open_calls.items() if type(key) is int and call.turn == turn), None)
-        self.open_calls.pop(key, None)
+        name = _call_id(data)
+        key: object = (turn, name)
+        if not name:
+            key = next((key for key, call in self._open.items() if type(key) is int and call[0] == turn), None)
+        self._open.pop(key, None)
 
     def _ended(self, turn: int, number: int) -> None:
         if self.open_turn is not None and self.open_turn[0] == turn:
@@ -247,15 +258,13 @@ class Replay:
 
 
 def _call_id(data: Wanted | None) -> str:
-    if data is not None:
-        for name in CALL_IDS:
-            if (value := getattr(data, name)) is not None:
-                return str(value)
-    return ""
-
-
-def _call_key(turn: int, data: Wanted | None) -> object:
-    return (turn, name) if (name := _call_id(data)) else None
+    if data is None:
+        return ""
+    if data.call_id is None and data.callId is None and data.tool_use_id is None and data.call is None:
+        name = data.id
+    else:
+        name = next(value for name in CALL_IDS if (value := getattr(data, name)) is not None)
+    return name if type(name) is str else "" if name is None else str(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ from storage.journal.snapshot import NEWEST_BYTES, SessionConfig
 
 log = logging.getLogger(__name__)
 
+_Lines = list[Line]
+_Infos = list[SessionInfo]  # inside the class "list" is a method
 T = TypeVar("T")
 
 
@@ -123,7 +125,7 @@ class JournalSource:
     def _path(self, session_id: str) -> Path:
         return path_of(self.folder, session_id)
 
-    def _list(self) -> list[SessionInfo]:
+    def _list(self) -> _Infos:
         try:
             names = [entry.name for entry in os.scandir(self.folder) if entry.name.endswith(SUFFIX)]
         except FileNotFoundError:
@@ -131,7 +133,7 @@ class JournalSource:
         except OSError as error:
             raise JournalError(f"The folder of session journals {self.folder} cannot be read ({error.strerror}): "
                                "check who may use it.") from error
-        found = []
+        found: _Infos = []
         for name in names:
             path = self.folder / name
             try:
@@ -195,8 +197,8 @@ class JournalSource:
             self._titles[session_id] = title
         return self._titles[session_id]
 
-    def _context(self, session_id: str, limit: int) -> list[Line]:
-        lines: list[Line] = []
+    def _context(self, session_id: str, limit: int) -> Sequence[Line]:
+        lines: _Lines = []
         room = NEWEST_BYTES
         try:
             for held in newest(self._path(session_id)) if limit > 0 else ():

@@ -24,13 +24,15 @@ _GOES_ON = frozenset({"tool-calls", "unknown"})
 _LETTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 
 
-def message_id(call_id: str) -> str:
-    """The id under which the prompt of a call is stored, the same whenever the call is repeated.
+def message_id(session_id: str, call_id: str) -> str:
+    """The id under which the prompt of a call is stored, the same whenever the call is repeated. The
+    session is part of it, because no two messages of a server may have one id.
 
     OpenCode's own ids are ``msg_``, 12 hexadecimal digits of time and 14 letters and digits. OpenCode
     1.18 takes the order of messages from their times, so that these digits need not be a time.
     """
-    number = int.from_bytes(hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).digest(), "big")
+    name = f"{session_id}\n{call_id}".encode("utf-8", "surrogatepass")
+    number = int.from_bytes(hashlib.sha256(name).digest(), "big")
     number, head = divmod(number, 16**12)
     letters = []
     for _ in range(14):

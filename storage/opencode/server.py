@@ -198,7 +198,7 @@ class OpenCodeServer:
             ModelError: of the kinds in ``session_router.models``, and ``aborted`` (stopped in OpenCode
                 itself) and ``loop`` (the model's answers do not end properly), both not to be repeated.
         """
-        prompt = Prompt(message_id(call_id), text, system, self._agent, self._model)
+        prompt = Prompt(message_id(session_id, call_id), text, system, self._agent, self._model)
         lock = self._talking.setdefault(session_id, asyncio.Lock())
         async with lock:
             try:

@@ -92,6 +92,7 @@ class Turn:
         self._sent: asyncio.Task[Message] | None = None
         self._running = False
         self._wake = asyncio.Event()
+        self._hears = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._retry = 0
         self._error: Failure | None = None
@@ -117,6 +118,9 @@ class Turn:
             return self._done(now)
         if now.passed:
             raise now_passed(now)
+        with suppress(TimeoutError):  # whatever happens from the start on; without events it goes as well
+            async with asyncio.timeout(LOOK_EVERY):
+                await self._hears.wait()
         self._running = True
         self._sent = self._start(self._api.post(
             at("session", self._session.id, "message"), self._prompt.body(again=asked), Message, patient=True,
@@ -184,8 +188,10 @@ class Turn:
         if isinstance(failure, ApiFailure) and failure.kind == "connection":
             await self._api.probe()
             return
+        if self._error is None:  # events tell more than "unexpected server error", and may come behind it
+            await self._rest()
         self._running = False
-        if self._error is not None:  # events tell more than "unexpected server error"
+        if self._error is not None:
             raise model_error(self._error, self._api.secrets)
         raise failure
 
@@ -278,6 +284,7 @@ class Turn:
             with suppress(ApiFailure):
                 async with self._api.events(self._session.directory) as events:
                     async for event in events:
+                        self._hears.set()  # the first one says that the stream is there
                         self._heard(event)
             await asyncio.sleep(LOOK_EVERY)
 
@@ -306,6 +313,7 @@ class Turn:
                     about = decode(bytes(event.properties), OfSession)
                     if about.session == self._session.id and self._running:
                         self._error = about.error
+                        self._wake.set()
                 case "session.status" | "session.idle":
                     if decode(bytes(event.properties), OfSession).session == self._session.id:
                         self._wake.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from fsm.commands.registry import CommandContext
@@ -36,10 +37,8 @@ class Deaf:
         self._clock = bot.stage.clock
 
     async def chat(self, messages: Sequence[ChatMessage], *, session_id: str) -> str:
-        try:
+        with contextlib.suppress(asyncio.CancelledError):
             await self._clock.sleep_until(float("inf"))
-        except asyncio.CancelledError:
-            pass
         return "迟到的答案"
 
 

@@ -28,6 +28,7 @@ from fsm.events import (
     ModelReplied,
     MuteAsked,
     NumberGiven,
+    PermissionAsked,
     Opening,
     Result,
     SelectionExpired,
@@ -171,7 +172,7 @@ class Story:
     def fact(self, move: Move) -> Event:
         turn, shown = self.now.turn, self.now.shown
         # What does not fit may be of this very turn all the same: another call, a deadline that was moved.
-        of_a_call = move.kind in (ModelReplied, ModelFailed, BackoffOver, CommandsDone, TurnExpired)
+        of_a_call = move.kind in (ModelReplied, ModelFailed, PermissionAsked, BackoffOver, CommandsDone, TurnExpired)
         this_one = turn is not None and (move.fits or (of_a_call and move.flag))
         running = turn.id if turn is not None and this_one else "bot/tg/other"
         call = turn.call if turn is not None and move.fits else 99
@@ -181,6 +182,8 @@ class Story:
             return ModelReplied(self.at, turn=running, call=call, reading=reading_of(move))
         if move.kind is ModelFailed:
             return ModelFailed(self.at, turn=running, call=call, retryable=move.flag)
+        if move.kind is PermissionAsked:
+            return PermissionAsked(self.at, turn=running, call=call, ask=f"ask{move.some}", what="bash: ls")
         if move.kind is BackoffOver:
             return BackoffOver(self.at, turn=running, call=call)
         if move.kind is CommandsDone:
@@ -200,7 +203,8 @@ class Story:
             return DeliveryFailed(self.at, send="bot/tg/m1.1", message="m1", tries=1 + move.some, final=move.flag)
         assert move.kind is EngineCommandGiven
         choice = Choice(BOUND if move.fits else None) if move.flag else None
-        return EngineCommandGiven(self.at, name="rebind", choice=choice)
+        allow = {0: True, 1: False}.get(move.some)
+        return EngineCommandGiven(self.at, name="rebind", choice=choice, allow=allow)
 
     def commands_done(self, turn: str, call: int, move: Move) -> CommandsDone:
         return CommandsDone(

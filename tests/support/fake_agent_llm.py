@@ -3,6 +3,7 @@
 What it does is written in the newest message of the user, so that a test says it where it asks:
 
     ``[read PATH]``, ``[bash COMMAND]``   call that tool, and once its result is back: ``saw: RESULT``
+    ``[terminal COMMAND]``                the same, as Hermes calls it
     ``[question]``                        call the tool that lets a person choose
     ``[hold]``                            say ``first `` and wait for ``release()``, then ``last``
     ``[reason]``                          think aloud, then ``answer``
@@ -15,6 +16,7 @@ A message may hold several tools; they are called one by one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import select
@@ -32,7 +34,7 @@ USAGE = {"prompt_tokens": 120, "completion_tokens": 10, "total_tokens": 130,
          "prompt_tokens_details": {"cached_tokens": 96}, "completion_tokens_details": {"reasoning_tokens": 4}}
 INPUT, OUTPUT, CACHED = 120, 10, 96
 """What each request counts for, as a :class:`fsm.ports.Reply` has it."""
-_TOOL = re.compile(r"\[(read|bash) ([^\]]+)\]|\[(question)\]")
+_TOOL = re.compile(r"\[(read|bash|terminal) ([^\]]+)\]|\[(question)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +143,8 @@ def plan(body: Mapping[str, Any]) -> tuple[str, Plan]:
             return prompt, Plan(tool=("question", {"questions": asks}))
         if name == "read":
             return prompt, Plan(words=("Let me ", "read it."), tool=("read", {"filePath": argument}))
-        return prompt, Plan(tool=("bash", {"command": argument, "description": "run it"}))
-    if results:
+        return prompt, Plan(tool=(name, {"command": argument, "description": "run it"}))
+    if results and "[hold]" not in prompt:
         return prompt, Plan(words=("saw: ", " ".join(results[-1].split())))
     if found := re.search(r"\[status (\d+)\]", prompt):
         return prompt, Plan(status=int(found[1]))
@@ -163,10 +165,8 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def handle(self) -> None:
-        try:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             super().handle()
-        except (BrokenPipeError, ConnectionResetError):
-            pass
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))

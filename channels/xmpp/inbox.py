@@ -1,0 +1,90 @@
+"""Messages on their way in: each told from its repetitions, and handed over in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from channels.xmpp.recent import Recent
+from channels.xmpp.stanzas import Heard
+from fsm.ports import Clock, Inbound, SessionRouterError
+
+log = logging.getLogger("session_router.xmpp")
+
+RETRIES = (1.0, 4.0, 15.0, 60.0)
+"""Seconds between tries to hand over a message that the engine could not take just now."""
+
+Receive = Callable[[Inbound], Awaitable[object]]
+
+
+class Inbox:
+    """``receive`` is awaited for one message of a channel after the other; channels do not wait for each other."""
+
+    def __init__(self, receive: Receive, clock: Clock) -> None:
+        self._receive, self._clock = receive, clock
+        self._last: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._by_stanza_id: Recent[tuple[str, str], None] = Recent()
+        self._by_message_id: Recent[tuple[str, str], None] = Recent()
+        """Of messages that came without a stanza id."""
+        self.reported: Recent[tuple[str, str], str] = Recent()
+
+    def put(self, heard: Heard, taken: Callable[[], None] | None = None) -> bool:
+        """Hand it over unless it has been before; ``taken`` is called once it is safe. False for a repetition."""
+        channel = heard.inbound.channel
+        if heard.stanza_id and (channel, heard.stanza_id) in self._by_stanza_id:
+            return False
+        message_id = f"{heard.address}\n{heard.message_id}" if heard.message_id else ""
+        if message_id and (channel, message_id) in self._by_message_id:
+            return False
+        if heard.stanza_id:
+            self._by_stanza_id[channel, heard.stanza_id] = None
+        elif message_id:
+            self._by_message_id[channel, message_id] = None
+        if heard.message_id and not heard.inbound.edited:
+            self.reported[heard.address, heard.message_id] = heard.inbound.id
+        before = self._last.get(channel)
+        task = asyncio.create_task(self._hand_over(heard.inbound, before, taken))
+        self._last[channel] = task
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._forget(channel, done))
+        return True
+
+    def _forget(self, channel: str, done: asyncio.Task[None]) -> None:
+        self._tasks.discard(done)
+        if self._last.get(channel) is done:
+            del self._last[channel]
+
+    async def taken(self) -> None:
+        """Return once everything put in so far has been handed over."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def close(self) -> None:
+        """Drop what nobody takes."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _hand_over(
+        self, inbound: Inbound, before: asyncio.Task[None] | None, taken: Callable[[], None] | None
+    ) -> None:
+        if before is not None:
+            await asyncio.wait({before})
+        for wait in (*RETRIES, None):
+            try:
+                await self._receive(inbound)
+            except SessionRouterError as error:
+                if wait is None:
+                    log.error("message %s could not be taken and is lost: %s", inbound.id, error)
+                    return
+                log.warning("message %s could not be taken, trying again in %g seconds: %s", inbound.id, wait, error)
+                await self._clock.sleep_until(self._clock.now() + wait)
+            except Exception:
+                log.exception("message %s could not be taken and is lost", inbound.id)
+                return
+            else:
+                if taken is not None:
+                    taken()
+                return

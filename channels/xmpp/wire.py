@@ -1,0 +1,295 @@
+"""One client of slixmpp, with the parts of it taken over that would act on their own.
+
+slixmpp 1.17 reconnects in some cases and not in others: its first connection retries for ever, its keepalive
+reconnects beside whoever else does, and everything else stays dead. Here it never does; whoever holds the
+wire is told of the loss. What it queues while there is no session would go out before a room is entered, so
+nothing is handed to it then. It neither answers subscription requests nor confirms a stanza before the
+message in it has been taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Protocol
+from xml.etree.ElementTree import Element, SubElement
+
+from slixmpp import ClientXMPP
+from slixmpp.exceptions import IqError, IqTimeout
+from slixmpp.jid import JID, InvalidJID
+from slixmpp.plugins.xep_0198 import stanza as sm_stanza
+from slixmpp.stanza import Message, Presence
+from slixmpp.xmlstream.handler import Callback
+from slixmpp.xmlstream.matcher import MatchXPath
+
+from channels.xmpp.account import XmppAccount
+from channels.xmpp.stanzas import CLIENT, read_error
+
+FEATURES = (
+    "http://jabber.org/protocol/chatstates", "http://jabber.org/protocol/muc", "urn:xmpp:receipts",
+    "urn:xmpp:message-correct:0", "urn:xmpp:sid:0", "urn:xmpp:reference:0", "urn:xmpp:reply:0",
+)  # fmt: skip
+
+
+class Listener(Protocol):
+    """What happens on the wire. Called from the loop, must not block and must not raise."""
+
+    def up(self, resumed: bool) -> None: ...
+    def lost(self, reason: str) -> None: ...
+    def login_refused(self, reason: str) -> None: ...
+    def displaced(self, reason: str) -> None: ...
+    def message(self, xml: Element) -> None: ...
+    def presence(self, xml: Element) -> None: ...
+    def acked(self, id: str) -> None: ...
+    async def taken(self) -> None:
+        """Every message that has come so far has been taken."""
+
+
+class QueryFailed(Exception):
+    """A query got an error, or no answer (``condition`` is then empty)."""
+
+    def __init__(self, condition: str, text: str) -> None:
+        super().__init__(text or condition or "no answer")
+        self.condition = condition
+
+
+class _Client(ClientXMPP):  # type: ignore[misc, unused-ignore]
+    def reconnect(self, *args: Any, **kwargs: Any) -> None:
+        self.abort()
+
+    def reschedule_connection_attempt(self) -> None:
+        self._current_connection_attempt = None
+        self.event("gave_up")
+
+
+class Wire:
+    """Raises ``ValueError`` for an address that XMPP does not allow."""
+
+    def __init__(
+        self,
+        account: XmppAccount,
+        password: str,
+        listener: Listener,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._account, self._listener, self._spawn = account, listener, spawn
+        self._reason = ""
+        self._refusals: list[str] = []
+        self._open = False
+        try:
+            for room in account.rooms:
+                JID(f"{room}/{account.nick}")
+            address = JID(f"{account.jid}/{account.resource}")
+        except InvalidJID as error:
+            raise ValueError(f"jid, rooms, nick or resource: no address of XMPP can be made of them ({error})") from None
+        self.client = _Client(
+            address,
+            password,
+            plugin_config={
+                "feature_mechanisms": {
+                    "unencrypted_scram": account.plaintext_loopback,
+                    "unencrypted_plain": account.plaintext_loopback,
+                },
+                "xep_0199": {"keepalive": False},
+            },
+        )
+        self._set_up()
+
+    def _set_up(self) -> None:
+        account, client = self._account, self.client
+        client.enable_plaintext = account.plaintext_loopback
+        client.enable_starttls = not account.direct_tls
+        client.enable_direct_tls = account.direct_tls or not account.host
+        if account.ca_file is not None:
+            client.ca_certs = account.ca_file
+        client.auto_authorize = None
+        client.auto_subscribe = False
+        for plugin in ("xep_0030", "xep_0198", "xep_0199"):
+            client.register_plugin(plugin)
+        for feature in FEATURES:
+            client.plugin["xep_0030"].add_feature(feature)
+        self._sm = client.plugin["xep_0198"]
+        self._sm.send_ack = self._answer_ack_request
+        for name, tag, take in (
+            ("messages", "message", self._listener.message),
+            ("presences", "presence", self._listener.presence),
+        ):
+            xpath = MatchXPath(f"{{jabber:client}}{tag}")
+            client.register_handler(Callback(f"session router: {name}", xpath, _xml_to(take)))
+        for event, handler in {
+            "session_start": lambda _: self._up(False),
+            "session_resumed": lambda _: self._up(True),
+            "disconnected": self._disconnected,
+            "gave_up": self._gave_up,
+            "connection_failed": self._connection_failed,
+            "ssl_invalid_chain": self._untrusted,
+            "stream_error": self._stream_error,
+            "failed_auth": lambda failure: self._refusals.append(failure["condition"]),
+            "failed_all_auth": self._no_login,
+            "stanza_acked": lambda stanza: self._listener.acked(stanza["id"]),
+        }.items():
+            client.add_event_handler(event, handler)
+
+    # -- the link --------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Begin to connect; the listener hears what comes of it. An earlier link is waited out first."""
+        while self.client.transport is not None:
+            over = self.client.disconnected
+            self.client.abort()
+            await asyncio.wait({over})
+        self._reason, self._refusals = "", []
+        self._open = True
+        if self._account.host:
+            self.client.connect(self._account.host, self._account.port)
+        else:
+            self.client.connect()
+
+    def abort(self) -> None:
+        """End the link at once, or the attempt to make one."""
+        self.client.cancel_connection_attempt()
+        self.client.abort()
+
+    async def close(self) -> None:
+        """Close the stream, and let go of every task and timer of the library."""
+        self._open = False
+        if self.client.transport is not None:
+            self.client.cancel_connection_attempt()
+            await self.client.disconnect(ignore_send_queue=False)
+        else:
+            self.abort()
+        for name in list(self.client.scheduled_events):
+            self.client.cancel_schedule(name)
+        sending = self.client._run_out_filters
+        if sending is not None:
+            sending.cancel()
+            with suppress(asyncio.CancelledError):
+                await sending
+
+    @property
+    def has_acks(self) -> bool:
+        """Whether the server counts what it takes over (XEP-0198)."""
+        return bool(self._sm.enabled_out)
+
+    # -- stanzas ---------------------------------------------------------------------------------
+
+    def send(self, xml: Element) -> None:
+        """Hand a message or presence (in ``jabber:client``) to the stream."""
+        self.client.send((Message if xml.tag == f"{CLIENT}message" else Presence)(self.client, xml=xml))
+
+    def ask_for_ack(self) -> None:
+        """Have the server say what it has taken over, once what was sent before this is out."""
+        self.client.send(sm_stanza.RequestAck(self.client))
+
+    async def query(self, to: str, kind: str, payload: Element, within: float) -> Element:
+        """Ask ``to`` (empty: our own account) and return its answer.
+
+        Raises :class:`QueryFailed`.
+        """
+        iq = self.client.Iq()
+        iq["type"] = kind
+        if to:
+            iq["to"] = to
+        iq.xml.append(payload)
+        try:
+            answer = await iq.send(timeout=within)
+        except IqError as error:
+            raise QueryFailed(*read_error(error.iq.xml)) from None
+        except IqTimeout:
+            raise QueryFailed("", f"no answer from {to or 'the server'} within {within:g} seconds") from None
+        xml: Element = answer.xml
+        return xml
+
+    async def ping(self, to: str, within: float) -> None:
+        """XEP-0199. Raises :class:`QueryFailed`; an answer that is an error is one too."""
+        await self.query(to, "get", Element("{urn:xmpp:ping}ping"), within)
+
+    async def features(self, of: str, within: float) -> frozenset[str]:
+        """What ``of`` announces that it can do (XEP-0030). Raises :class:`QueryFailed`."""
+        query = Element("{http://jabber.org/protocol/disco#info}query")
+        answer = await self.query(of, "get", query, within)
+        found = answer.iter("{http://jabber.org/protocol/disco#info}feature")
+        return frozenset(feature.get("var", "") for feature in found)
+
+    # -- what slixmpp tells ----------------------------------------------------------------------
+
+    def _up(self, resumed: bool) -> None:
+        if not self._account.plaintext_loopback and not isinstance(
+            self.client.socket, (ssl.SSLObject, ssl.SSLSocket)
+        ):
+            self._listener.login_refused("the connection is not encrypted: the server has to offer TLS")
+            return
+        self._listener.up(resumed)
+
+    def _disconnected(self, why: object) -> None:
+        if self._open:
+            self._open = False
+            self._listener.lost(self._reason or (str(why) if why else "the connection was closed"))
+
+    def _gave_up(self, _: object) -> None:
+        if self._open:
+            self._open = False
+            self._listener.lost(self._reason or "no connection could be made")
+
+    def _connection_failed(self, why: object) -> None:
+        self._reason = f"no connection: {why}"
+
+    def _untrusted(self, why: object) -> None:
+        self._reason = f"the server's certificate is not trusted: {why}; give ca_file if it is your own"
+        self.client.abort()
+
+    def _stream_error(self, error: Any) -> None:
+        condition, text = error["condition"], error["text"]
+        self._reason = f"the server ended the stream: {condition}" + (f" ({text})" if text else "")
+        if condition == "conflict":
+            self._listener.displaced(
+                f"another client has logged in as {self._account.jid}/{self._account.resource}; stop it, or give one "
+                "of the two another resource"
+            )
+        elif condition in ("host-unknown", "not-authorized"):
+            self._listener.login_refused(self._reason)
+
+    def _no_login(self, _: object) -> None:
+        if "temporary-auth-failure" in self._refusals:
+            self._reason = "the server cannot check passwords just now"
+        elif self._refusals:
+            self._listener.login_refused(
+                f"{self._account.jid} could not log in ({self._refusals[-1]}); correct the address or the password"
+            )
+        else:
+            self._listener.login_refused(
+                "the server offers no way to log in that is safe here; without TLS that is so for passwords"
+            )
+
+    def _answer_ack_request(self) -> None:
+        handled = self._sm.handled
+        link = self.client.transport
+
+        async def answer() -> None:
+            await self._listener.taken()
+            if self.client.transport is link and link is not None:
+                ack = sm_stanza.Ack(self.client)
+                ack["h"] = handled
+                self.client.send_raw(str(ack))
+
+        self._spawn(answer())
+
+
+def _xml_to(take: Callable[[Element], None]) -> Callable[[Any], None]:
+    return lambda stanza: take(stanza.xml)
+
+
+def element(tag: str, text: str = "", **attributes: str) -> Element:
+    """An element with attributes (a trailing underscore in a name is left out) and a text."""
+    made = Element(tag, {name.rstrip("_"): value for name, value in attributes.items() if value})
+    made.text = text or None
+    return made
+
+
+def child(parent: Element, tag: str, text: str = "", **attributes: str) -> Element:
+    """The same, inside another."""
+    made = SubElement(parent, tag, {name.rstrip("_"): value for name, value in attributes.items() if value})
+    made.text = text or None
+    return made

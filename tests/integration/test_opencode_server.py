@@ -1,0 +1,569 @@
+"""Sessions and turns through the server of the real OpenCode, with a fake model behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import urllib.request
+from base64 import b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsm.ports import ModelError, SessionInfo, SourceError
+from storage.opencode import OpenCodeSource, SessionNotFound
+from storage.opencode.asks import PermissionAsk
+from storage.opencode.server import OpenCodeServer
+from tests.support.fake_agent_llm import CACHED, INPUT, OUTPUT, FakeAgentLLM
+from tests.support.opencode import MODEL, PASSWORD, OpenCode
+
+SYSTEM = "Answer briefly."
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[FakeAgentLLM]:
+    with FakeAgentLLM() as fake:
+        yield fake
+
+
+@pytest.fixture(scope="module")
+def opencode(llm: FakeAgentLLM, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenCode]:
+    with OpenCode(tmp_path_factory.mktemp("opencode"), llm.url) as running:
+        running.start()
+        yield running
+
+
+@pytest.fixture
+def own_opencode(llm: FakeAgentLLM, tmp_path: Path) -> Iterator[OpenCode]:
+    """One that a test may start and kill as it likes; not started yet."""
+    with OpenCode(tmp_path / "own", llm.url) as own:
+        yield own
+
+
+@pytest.fixture(autouse=True)
+def _answers_are_held(llm: FakeAgentLLM) -> Iterator[None]:
+    llm.hold_again()
+    yield
+    llm.release()
+
+
+Connect = Callable[..., OpenCodeServer]
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    """Makes clients, and closes them."""
+    made: list[OpenCodeServer] = []
+
+    def connect(opencode: OpenCode, **changes: Any) -> OpenCodeServer:
+        options: dict[str, Any] = {"password": PASSWORD, "model": MODEL, **changes}
+        made.append(OpenCodeServer(options.pop("url", opencode.url), **options))
+        return made[-1]
+
+    yield connect
+    for server in made:
+        await server.close()
+
+
+@pytest.fixture
+def server(opencode: OpenCode, connect: Connect) -> OpenCodeServer:
+    return connect(opencode)
+
+
+@pytest.fixture
+async def session(server: OpenCodeServer, request: pytest.FixtureRequest) -> SessionInfo:
+    return await server.create(request.node.name, session_id=f"own_{request.node.name}", at=0.0)
+
+
+async def until(true: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(20):
+        while not await true():
+            await asyncio.sleep(0.02)
+
+
+async def raw(opencode: OpenCode, method: str, path: str, body: object = None) -> Any:
+    """A request as another program would make it."""
+    def send() -> Any:
+        key = b64encode(f"opencode:{PASSWORD}".encode()).decode()
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"authorization": f"Basic {key}", "content-type": "application/json"}
+        request = urllib.request.Request(opencode.url + path, method=method, data=data, headers=headers)
+        with urllib.request.urlopen(request, timeout=20) as response:
+            text = response.read()
+        return json.loads(text) if text else None
+
+    return await asyncio.to_thread(send)
+
+
+async def is_busy(opencode: OpenCode, session: SessionInfo) -> bool:
+    return session.id in await raw(opencode, "GET", f"/session/status?directory={session.folder}")
+
+
+async def prompts(server: OpenCodeServer, session: SessionInfo) -> list[str]:
+    return [line.text for line in await server.context(session.id) if line.role == "user"]
+
+
+async def asked(llm: FakeAgentLLM, words: str, count: int = 1) -> None:
+    await asyncio.to_thread(llm.wait_for, words, count)
+
+
+# -- sessions ------------------------------------------------------------------------------------
+
+
+async def test_a_session_made_through_the_server_is_listed_searched_and_found(
+    server: OpenCodeServer, opencode: OpenCode
+) -> None:
+    made = await server.create("Flaky logins 登录", session_id="own_flaky", at=0.0)
+
+    assert (made.title, made.source, made.folder) == ("Flaky logins 登录", "opencode", str(opencode.project))
+    assert made in await server.list()
+    assert await server.search("flaky LOGINS") == [made]
+    assert await server.search(made.id) == [made]
+    assert await server.find(made.id) == made
+    assert await server.search("f%y") == []
+    assert await server.search(" ") == ()
+
+
+async def test_an_unknown_id_of_whatever_shape_is_no_session(server: OpenCodeServer) -> None:
+    for unknown in ("ses_nothing", "own_1", "", "ses_../../global/config", "ses_登录"):
+        assert await server.find(unknown) is None
+        with pytest.raises(SessionNotFound):
+            await server.context(unknown)
+
+
+async def test_a_session_asked_for_twice_is_made_once_also_after_a_crash(
+    server: OpenCodeServer, opencode: OpenCode, connect: Connect
+) -> None:
+    made = await server.create("Twice", session_id="own_twice", at=0.0)
+
+    assert await server.create("Twice", session_id="own_twice", at=60.0) == made
+    after_a_crash = connect(opencode)
+    assert await after_a_crash.create("Twice", session_id="own_twice", at=60.0) == made
+    assert (await after_a_crash.create("Twice", session_id="own_other", at=60.0)).id != made.id
+
+
+async def test_a_session_left_empty_at_the_terminal_is_found_but_not_listed(
+    server: OpenCodeServer, opencode: OpenCode
+) -> None:
+    empty = await raw(opencode, "POST", "/session", {})
+
+    assert empty["id"] not in [info.id for info in await server.list()]
+    assert await server.find(empty["id"]) is not None
+
+
+async def test_the_latest_session_is_the_one_that_was_talked_to_last(
+    server: OpenCodeServer, session: SessionInfo
+) -> None:
+    await server.create("Younger", session_id="own_younger", at=0.0)
+    await server.talk(session.id, "me again", system="", call_id="latest/1")
+
+    latest = await server.latest()
+    assert latest is not None
+    assert latest.id == session.id
+    assert [info.id for info in await server.list(1)] == [session.id]
+
+
+# -- turns ---------------------------------------------------------------------------------------
+
+
+async def test_three_turns_a_tool_call_among_them_give_the_whole_answers_and_their_tokens(
+    server: OpenCodeServer, opencode: OpenCode, llm: FakeAgentLLM, session: SessionInfo
+) -> None:
+    (opencode.project / "colours.txt").write_text("blue\n")
+    path = opencode.project / "colours.txt"
+
+    first = await server.talk(session.id, "three: hello", system=SYSTEM, call_id="three/1")
+    second = await server.talk(session.id, f"three: [read {path}]", system=SYSTEM, call_id="three/2")
+    third = await server.talk(session.id, "three: thanks", system=SYSTEM, call_id="three/3")
+
+    assert first.text == "echo: three: hello"
+    assert second.text.startswith("Let me read it.\n\nsaw: ")
+    assert "blue" in second.text
+    assert third.text == "echo: three: thanks"
+    assert (first.input_tokens, first.output_tokens, first.cached_tokens) == (INPUT, OUTPUT, CACHED)
+    assert (second.input_tokens, second.output_tokens, second.cached_tokens) == (2 * INPUT, 2 * OUTPUT, 2 * CACHED)
+    assert await prompts(server, session) == ["three: hello", f"three: [read {path}]", "three: thanks"]
+    body = next(each.body for each in llm.asked if each.prompt == "three: hello")
+    assert body["model"] == MODEL[1]
+    assert SYSTEM in json.dumps(body["messages"][0])
+
+
+async def test_what_the_server_gives_as_context_is_what_its_live_database_holds(
+    server: OpenCodeServer, opencode: OpenCode, session: SessionInfo
+) -> None:
+    await server.talk(session.id, f"live: [read {opencode.project}/nothing]", system="", call_id="live/1")
+    await server.talk(session.id, "live: 你好 🚀\nsecond line", system="", call_id="live/2")
+    source = OpenCodeSource(opencode.database)
+
+    assert opencode.database.with_name("opencode.db-wal").exists()
+    lines = await server.context(session.id)
+    assert len(lines) == 5
+    assert list(lines) == list(await source.context(session.id))
+    assert list(await server.context(session.id, 2)) == list(lines[-2:])
+    assert await source.find(session.id) == await server.find(session.id)
+
+
+async def test_the_text_is_shown_as_it_grows(
+    server: OpenCodeServer, llm: FakeAgentLLM, session: SessionInfo
+) -> None:
+    shown: list[str] = []
+    begun = asyncio.Event()
+
+    def show(text: str) -> None:
+        shown.append(text)
+        begun.set()
+
+    talking = asyncio.create_task(server.talk(session.id, "grow [hold]", system="", call_id="grow/1", show=show))
+    async with asyncio.timeout(20):
+        await begun.wait()
+    assert shown == ["first "]
+    llm.release()
+
+    assert (await talking).text == "first last"
+    assert shown[-1] == "first last"
+    assert all(later.startswith(earlier) for earlier, later in pairwise(shown))
+
+
+async def test_reasoning_is_neither_shown_nor_answered(server: OpenCodeServer, session: SessionInfo) -> None:
+    shown: list[str] = []
+    reply = await server.talk(session.id, "why [reason]", system="", call_id="why/1", show=shown.append)
+
+    assert reply.text == "answer"
+    assert not [text for text in shown if "think" in text]
+
+
+async def test_two_turns_on_one_session_wait_for_one_another_and_each_gets_its_own_answer(
+    server: OpenCodeServer, llm: FakeAgentLLM, session: SessionInfo
+) -> None:
+    first = asyncio.create_task(server.talk(session.id, "busy one [hold]", system="", call_id="busy/1"))
+    await asked(llm, "busy one")
+    second = asyncio.create_task(server.talk(session.id, "busy two", system="", call_id="busy/2"))
+    other = await server.create("Not held up", session_id="own_not_held_up", at=0.0)
+    assert (await server.talk(other.id, "beside it", system="", call_id="busy/3")).text == "echo: beside it"
+    assert await prompts(server, session) == ["busy one [hold]"]
+    llm.release()
+
+    assert (await first).text == "first last"
+    assert (await second).text == "echo: busy two"
+
+
+async def test_a_turn_waits_for_the_one_of_somebody_at_the_terminal(
+    server: OpenCodeServer, opencode: OpenCode, llm: FakeAgentLLM, session: SessionInfo
+) -> None:
+    body = {"agent": "plan", "parts": [{"type": "text", "text": "terminal [hold]"}]}
+    await raw(opencode, "POST", f"/session/{session.id}/prompt_async", body)
+    await asked(llm, "terminal")
+    talking = asyncio.create_task(server.talk(session.id, "chat", system="", call_id="terminal/1"))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1.2):  # time enough for it to look, and to be wrong
+            await asyncio.shield(talking)
+    assert llm.count("chat") == 0
+    llm.release()
+
+    assert (await talking).text == "echo: chat"
+    assert [line.text for line in await server.context(session.id)] == [
+        "terminal [hold]", "first last", "chat", "echo: chat"]
+
+
+async def test_a_cancelled_turn_is_stopped_in_opencode_too(
+    server: OpenCodeServer, opencode: OpenCode, llm: FakeAgentLLM, session: SessionInfo
+) -> None:
+    talking = asyncio.create_task(server.talk(session.id, "cancel [hold]", system="", call_id="cancel/1"))
+    await asked(llm, "cancel")
+    talking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await talking
+
+    assert not await is_busy(opencode, session)
+    assert (await server.talk(session.id, "afterwards", system="", call_id="cancel/2")).text == "echo: afterwards"
+
+
+async def test_a_turn_cancelled_at_once_is_stopped_in_opencode_too(
+    server: OpenCodeServer, opencode: OpenCode, llm: FakeAgentLLM, session: SessionInfo
+) -> None:
+    async def is_stored() -> bool:
+        return bool(await raw(opencode, "GET", f"/session/{session.id}/message"))
+
+    talking = asyncio.create_task(server.talk(session.id, "at once [hold]", system="", call_id="at-once/1"))
+    await until(is_stored)
+    talking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await talking
+
+    assert not await is_busy(opencode, session)
+
+
+async def test_a_turn_that_takes_too_long_is_stopped_and_may_be_asked_again(
+    opencode: OpenCode, connect: Connect, llm: FakeAgentLLM, session: SessionInfo
+) -> None:
+    hasty = connect(opencode, turn_timeout=1.0)
+    with pytest.raises(ModelError) as failed:
+        await hasty.talk(session.id, "too long [hold]", system="", call_id="long/1")
+    assert (failed.value.kind, failed.value.retryable) == ("timeout", True)
+    assert not await is_busy(opencode, session)
+    llm.release()
+
+    assert (await hasty.talk(session.id, "too long [hold]", system="", call_id="long/1")).text == "first last"
+    assert await prompts(hasty, session) == ["too long [hold]"]
+
+
+async def test_a_turn_stopped_at_the_terminal_is_not_repeated(
+    server: OpenCodeServer, opencode: OpenCode, llm: FakeAgentLLM, session: SessionInfo
+) -> None:
+    talking = asyncio.create_task(server.talk(session.id, "stop me [hold]", system="", call_id="stop/1"))
+    await asked(llm, "stop me")
+    await raw(opencode, "POST", f"/session/{session.id}/abort")
+
+    with pytest.raises(ModelError) as failed:
+        await talking
+    assert (failed.value.kind, failed.value.retryable) == ("aborted", False)
+
+
+# -- the same call again -------------------------------------------------------------------------
+
+
+async def test_a_call_made_again_gives_the_answer_that_is_there(
+    server: OpenCodeServer, opencode: OpenCode, connect: Connect, llm: FakeAgentLLM, session: SessionInfo
+) -> None:
+    first = await server.talk(session.id, "only once", system="", call_id="once/1")
+    again = await server.talk(session.id, "only once", system="", call_id="once/1")
+    after_a_crash = await connect(opencode).talk(session.id, "only once", system="", call_id="once/1")
+
+    assert first == again == after_a_crash
+    assert llm.count("only once") == 1
+    assert await prompts(server, session) == ["only once"]
+
+
+async def test_a_call_made_again_while_it_runs_waits_for_its_answer(
+    server: OpenCodeServer, opencode: OpenCode, connect: Connect, llm: FakeAgentLLM, session: SessionInfo
+) -> None:
+    first = asyncio.create_task(server.talk(session.id, "still on [hold]", system="", call_id="on/1"))
+    await asked(llm, "still on")
+    other = connect(opencode)
+    after_a_crash = asyncio.create_task(other.talk(session.id, "still on [hold]", system="", call_id="on/1"))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await asyncio.shield(after_a_crash)
+    llm.release()
+
+    assert (await first).text == (await after_a_crash).text == "first last"
+    assert llm.count("still on") == 1
+    assert await prompts(server, session) == ["still on [hold]"]
+
+
+async def test_a_server_killed_in_the_middle_of_a_turn_does_nothing_twice(
+    own_opencode: OpenCode, connect: Connect, llm: FakeAgentLLM, tmp_path: Path
+) -> None:
+    own_opencode.start()
+    server = connect(own_opencode)
+    session = await server.create("Killed", session_id="own_killed", at=0.0)
+    text = "killed [bash echo ran >> ran.txt] [hold]"
+    talking = asyncio.create_task(server.talk(session.id, text, system="", call_id="killed/1"))
+    await asked(llm, "killed", 2)  # the second request is the one behind the command
+    own_opencode.kill()
+    with pytest.raises(ModelError) as failed:
+        await talking
+    assert (failed.value.kind, failed.value.retryable) == ("connection", True)
+
+    own_opencode.launch()
+    again = asyncio.create_task(server.talk(session.id, text, system="", call_id="killed/1"))
+    await asked(llm, "killed", 3)
+    llm.release()
+    assert (await again).text == "first last"
+    assert (own_opencode.project / "ran.txt").read_text() == "ran\n"
+    assert await prompts(server, session) == [text]
+
+
+# -- asking for leave ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("allow", "seen"), [(True, "the secret is blue"), (False, "did not allow this")],
+                         ids=["allowed", "refused"])
+async def test_what_the_agent_asks_leave_for_is_done_as_the_person_says(
+    server: OpenCodeServer, tmp_path: Path, session: SessionInfo, allow: bool, seen: str
+) -> None:
+    outside = tmp_path / "secret.txt"
+    outside.write_text("the secret is blue\n")
+    asks: asyncio.Queue[PermissionAsk] = asyncio.Queue()
+    talking = asyncio.create_task(server.talk(
+        session.id, f"leave [read {outside}]", system="", call_id=f"leave/{allow}", ask=asks.put_nowait))
+    async with asyncio.timeout(20):
+        ask = await asks.get()
+
+    assert (ask.session, ask.what) == (session.id, "external_directory")
+    assert ask.patterns == (f"{tmp_path}/*",)
+    assert ask.detail == str(outside)
+    assert server.asks() == (ask,)
+    assert await server.answer(ask.id, allow)
+    assert seen in (await talking).text
+    assert asks.empty()
+    assert server.asks() == ()
+    assert not await server.answer(ask.id, allow)
+
+
+async def test_what_nobody_answers_in_time_is_not_allowed(
+    opencode: OpenCode, connect: Connect, tmp_path: Path, session: SessionInfo
+) -> None:
+    outside = tmp_path / "secret.txt"
+    outside.write_text("the secret is blue\n")
+    asks: list[PermissionAsk] = []
+    reply = await connect(opencode, ask_timeout=0.5).talk(
+        session.id, f"in time [read {outside}]", system="", call_id="in-time/1", ask=asks.append)
+
+    assert len(asks) == 1
+    assert "Nobody answered in time" in reply.text
+    assert "blue" not in reply.text
+
+
+async def test_a_choice_that_the_agent_offers_goes_back_to_it(server: OpenCodeServer, session: SessionInfo) -> None:
+    reply = await server.talk(session.id, "choose [question]", system="", call_id="choose/1")
+
+    assert "Put the question into your reply" in reply.text
+
+
+# -- failures ------------------------------------------------------------------------------------
+
+
+async def test_a_model_that_never_ends_properly_is_stopped_after_a_few_tries(
+    server: OpenCodeServer, opencode: OpenCode, llm: FakeAgentLLM, session: SessionInfo
+) -> None:
+    with pytest.raises(ModelError) as failed:
+        await server.talk(session.id, "loop [nofinish]", system="", call_id="loop/1")
+
+    assert (failed.value.kind, failed.value.retryable) == ("loop", False)
+    assert not await is_busy(opencode, session)
+    assert 4 <= llm.count("loop") <= 12
+
+
+async def test_a_failing_model_behind_opencode_is_told_by_its_kind(
+    server: OpenCodeServer, session: SessionInfo
+) -> None:
+    with pytest.raises(ModelError) as failed:
+        await server.talk(session.id, "[status 401]", system="", call_id="fails/1")
+    assert (failed.value.kind, failed.value.retryable) == ("auth", False)
+    with pytest.raises(ModelError) as failed:
+        await server.talk(session.id, "[status 400]", system="", call_id="fails/2")
+    assert (failed.value.kind, failed.value.retryable) == ("rejected", False)
+
+    assert (await server.talk(session.id, "and now", system="", call_id="fails/3")).text == "echo: and now"
+
+
+async def test_opencode_asking_a_failing_model_again_is_told(
+    opencode: OpenCode, connect: Connect, session: SessionInfo
+) -> None:
+    told = asyncio.Event()
+    tries: list[tuple[str, int, str]] = []
+
+    def on_retry(session_id: str, number: int, words: str) -> None:
+        tries.append((session_id, number, words))
+        told.set()
+
+    server = connect(opencode, on_retry=on_retry)
+    talking = asyncio.create_task(server.talk(session.id, "[status 500]", system="", call_id="retry/1"))
+    async with asyncio.timeout(20):
+        await told.wait()
+    talking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await talking
+
+    assert tries[0][:2] == (session.id, 1)
+    assert not await is_busy(opencode, session)
+
+
+@pytest.mark.parametrize("wrong", [{"model": ("fake", "none")}, {"agent": "none"}], ids=["model", "agent"])
+async def test_a_model_or_agent_that_opencode_does_not_have_is_a_matter_of_config(
+    opencode: OpenCode, connect: Connect, server: OpenCodeServer, session: SessionInfo, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(ModelError, match="none") as failed:
+        await connect(opencode, **wrong).talk(session.id, "hello?", system="", call_id="config/1")
+    assert (failed.value.kind, failed.value.retryable) == ("config", False)
+
+    assert (await server.talk(session.id, "hello!", system="", call_id="config/2")).text == "echo: hello!"
+
+
+async def test_a_turn_in_no_session_fails_for_good(server: OpenCodeServer) -> None:
+    with pytest.raises(ModelError) as failed:
+        await server.talk("ses_nothing", "hello", system="", call_id="nowhere/1")
+    assert (failed.value.kind, failed.value.retryable) == ("not_found", False)
+
+
+@pytest.mark.parametrize("password", ["wrong-password-123", None])
+async def test_a_wrong_password_is_told_and_never_shown(
+    opencode: OpenCode, connect: Connect, password: str | None
+) -> None:
+    server = connect(opencode, password=password)
+    with pytest.raises(SourceError, match="OPENCODE_SERVER_PASSWORD") as unread:
+        await server.list()
+    with pytest.raises(ModelError) as failed:
+        await server.talk("ses_any", "hello", system="", call_id="wrong/1")
+
+    assert unread.value.kind == "unreadable"
+    assert (failed.value.kind, failed.value.retryable) == ("auth", False)
+    for text in (str(unread.value), unread.value.detail, str(failed.value), repr(server)):
+        assert str(password) not in text
+
+
+async def test_an_address_that_leads_to_the_web_page_is_told(opencode: OpenCode, connect: Connect) -> None:
+    server = connect(opencode, url=f"{opencode.url}/app")
+    with pytest.raises(SourceError, match="the address that opencode serve prints") as unread:
+        await server.list()
+    with pytest.raises(ModelError) as failed:
+        await server.talk("ses_any", "hello", system="", call_id="page/1")
+
+    assert unread.value.kind == "foreign"
+    assert (failed.value.kind, failed.value.retryable) == ("config", False)
+
+
+async def test_opencode_2_is_told_to_be_not_supported(opencode: OpenCode, connect: Connect) -> None:
+    """As OpenCode 2 answers by its published types: only /api is there, the rest is the web page."""
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = self.path == "/api/info"
+            body = b'{"version": "2.0.26"}' if found else b"<!doctype html>"
+            self.send_response(200)
+            self.send_header("content-type", "application/json" if found else "text/html")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as newer:
+        threading.Thread(target=newer.serve_forever, args=(0.02,), daemon=True).start()
+        server = connect(opencode, url=f"http://127.0.0.1:{newer.server_address[1]}")
+        with pytest.raises(SourceError, match="OpenCode 2, which is not supported yet") as unread:
+            await server.list()
+        newer.shutdown()
+    assert unread.value.kind == "foreign"
+
+
+async def test_a_server_that_is_still_starting_is_waited_for(own_opencode: OpenCode, connect: Connect) -> None:
+    own_opencode.launch()
+    server = connect(own_opencode, start_patience=60.0)
+    session = await server.create("Early", session_id="own_early", at=0.0)
+
+    assert (await server.talk(session.id, "early", system="", call_id="early/1")).text == "echo: early"
+
+
+async def test_where_no_server_is_the_error_says_to_start_one(own_opencode: OpenCode, connect: Connect) -> None:
+    server = connect(own_opencode, start_patience=0.2)
+    with pytest.raises(SourceError, match="start opencode serve") as unread:
+        await server.list()
+    with pytest.raises(ModelError) as failed:
+        await server.talk("ses_any", "hello", system="", call_id="nobody/1")
+
+    assert unread.value.kind == "unreadable"
+    assert (failed.value.kind, failed.value.retryable) == ("connection", True)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:4096", "http://opencode:hush@127.0.0.1:4096", "ftp://127.0.0.1", ""])
+def test_an_address_that_cannot_be_right_is_refused_without_showing_it(address: str) -> None:
+    with pytest.raises(ValueError, match="OpenCode server") as refused:
+        OpenCodeServer(address, password=None, model=None)
+    assert "hush" not in str(refused.value)
