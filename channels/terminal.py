@@ -35,7 +35,7 @@ class TerminalConsole(Console):
         super().__init__(lang)
         self._history = history
         self._session: PromptSession[str] | None = None
-        self._status = Status("…", "")
+        self._status = Status("", "")
         self._draft = ""
         self._thinking = False
         self._hint = ""
@@ -78,7 +78,7 @@ class TerminalConsole(Console):
             message=self._message, bottom_toolbar=self._toolbar, history=_history(self._history),
             key_bindings=self._keys(), style=STYLE,
         )  # fmt: skip
-        self.changed()
+        self._status = await status()
         with patch_stdout():
             while True:
                 try:

@@ -13,7 +13,6 @@ thousand steps. A test lets the two run side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from transitions import Machine
@@ -26,6 +25,7 @@ from fsm.guards import is_muted
 from fsm.reactions import ignore
 from fsm.rows import Go, Row
 from fsm.table import TABLE
+from fsm.values import replace
 
 TRAIL_LENGTH = 6
 """Edges that a conversation remembers, for the live picture and for ``/why``."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal, Protocol, TypedDict, runtime_checkable
 
 from fsm.conversation import Conversation, Key
@@ -401,6 +402,13 @@ class Channel(Protocol):
     channel can deduplicate."""
 
     async def send(self, outgoing: Outgoing) -> None: ...
+
+
+@lru_cache(maxsize=256)
+def is_a(kind: type, protocol: type) -> bool:
+    """Whether objects of that kind can do what the protocol names. Remembered, for the paths that every message
+    takes: Python looks through all names of both at each ``isinstance``, which takes as long as a step."""
+    return issubclass(kind, protocol)
 
 
 @runtime_checkable

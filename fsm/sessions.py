@@ -8,7 +8,17 @@ from dataclasses import dataclass, replace
 from fsm.agent import Agent
 from fsm.conversation import Bound, Kept
 from fsm.language.matching import match_sessions
-from fsm.ports import Journals, Line, SessionInfo, SessionSource, SourceError, Store, Talks, WritableSource
+from fsm.ports import (
+    Journals,
+    Line,
+    SessionInfo,
+    SessionSource,
+    SourceError,
+    Store,
+    Talks,
+    WritableSource,
+    is_a,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +117,15 @@ class Sessions:
 
     def kept(self, bound: Bound) -> Bound:
         """``bound`` with what its source can do written in: who keeps the record of a turn there."""
-        source = self._source(bound.source)
-        kept: Kept = "source" if isinstance(source, Talks) else "journal" if isinstance(source, Journals) else "store"
+        kind: type = type(self._source(bound.source))
+        kept: Kept = "source" if is_a(kind, Talks) else "journal" if is_a(kind, Journals) else "store"
         return bound if bound.kept == kept else replace(bound, kept=kept)
 
     def agent_of(self, bound: Bound) -> Talks | None:
         """The agent that runs the turns of that session itself, None where a model of ours does."""
-        source = self._source(bound.source) if bound.kept == "source" else None
+        if bound.kept != "source":
+            return None
+        source = self._source(bound.source)
         return source if isinstance(source, Talks) else None
 
     async def create(self, title: str, *, session_id: str, at: float) -> SessionInfo | None:

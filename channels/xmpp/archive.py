@@ -14,8 +14,18 @@ PAGE = 100
 MOST_PAGES = 50
 """More than this was said while nobody was here: the rest is left to whoever scrolls back."""
 
+
+
+class QueryFailed(Exception):
+    """A query got an error, or no answer (``condition`` is then empty)."""
+
+    def __init__(self, condition: str, text: str) -> None:
+        super().__init__(text or condition or "no answer")
+        self.condition = condition
+
+
 Query = Callable[[str, Element], Awaitable[Element]]
-"""Sends a query to an address (empty: our own account) and returns the answer; raises what it raises."""
+"""Sends a query to an address (empty: our own account) and returns the answer; raises :class:`QueryFailed`."""
 
 
 class Archive:
@@ -40,7 +50,7 @@ class Archive:
     async def after(self, of: str, last: str, since: float) -> list[tuple[Element, Archived]]:
         """Everything behind the message with id ``last`` (empty: since that instant), oldest first.
 
-        Raises what the query raises.
+        Raises :class:`QueryFailed`.
         """
         found: list[tuple[Element, Archived]] = []
         for _ in range(MOST_PAGES):
@@ -51,7 +61,7 @@ class Archive:
         return found
 
     async def newest(self, of: str, count: int) -> list[tuple[Element, Archived]]:
-        """The newest ``count`` messages, oldest first. Raises what the query raises."""
+        """The newest ``count`` messages, oldest first. Raises :class:`QueryFailed`."""
         page, _, _ = await self._page(of, newest=count)
         return page
 
@@ -62,7 +72,7 @@ class Archive:
         query = Element(f"{MAM}query", {"queryid": name})
         if since:
             form = SubElement(query, "{jabber:x:data}x", {"type": "submit"})
-            for var, value, kind in (("FORM_TYPE", "urn:xmpp:mam:2", "hidden"), ("start", _stamp(since), "")):
+            for var, value, kind in (("FORM_TYPE", "urn:xmpp:mam:2", "hidden"), ("start", stamp(since), "")):
                 field = SubElement(form, "{jabber:x:data}field", {"var": var} | ({"type": kind} if kind else {}))
                 SubElement(field, "{jabber:x:data}value").text = value
         rsm = SubElement(query, f"{RSM}set")
@@ -83,5 +93,6 @@ class Archive:
         return results, fin.findtext(f"{RSM}set/{RSM}last") or "", fin.get("complete") in ("true", "1")
 
 
-def _stamp(at: float) -> str:
+def stamp(at: float) -> str:
+    """An instant (unix seconds) as XEP-0082 writes it."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -7,7 +7,7 @@ he confirms it (XEP-0184), or when our server has taken it over (XEP-0198, or an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from channels.xmpp.connection import Timing
@@ -17,17 +17,22 @@ from fsm.ports import Clock, DeliveryError
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """``room`` is the room that it needs us in, empty for none; ``private``: for one occupant of it, ``to``."""
+    """``room`` is the room that it needs us in, empty for none. ``private``: it is for one occupant of that
+    room, whose address there is ``to``, and only if that still is the person of this sender name."""
 
     id: str
     to: str
     body: str
     room: str = ""
-    private: bool = False
+    private: str = ""
 
     @property
     def is_for_a_room(self) -> bool:
         return bool(self.room) and not self.private
+
+    @property
+    def person(self) -> str:
+        return self.to.partition("/")[0].lower()
 
 
 @dataclass(slots=True)
@@ -55,8 +60,9 @@ class _Pending:
 
 
 class Sender:
-    """``transmit`` hands a text to the stream; ``look`` reads from a room's archive whether something arrived
-    that we did not see; ``probe`` is called when nothing comes back, for the link may be dead."""
+    """``transmit`` hands a text to the stream, or raises :class:`DeliveryError`; ``look`` reads from a room's
+    archive whether something arrived that we did not see; ``probe`` is called when nothing comes back, for the
+    link may be dead."""
 
     def __init__(
         self,
@@ -81,6 +87,17 @@ class Sender:
     @property
     def busy(self) -> bool:
         return bool(self._pending)
+
+    async def idle(self) -> None:
+        """Return once nothing is under way any more."""
+        while self._pending:
+            await asyncio.wait({pending.done for pending in self._pending.values()})
+            await asyncio.sleep(0)
+
+    @property
+    def under_way(self) -> Collection[str]:
+        """Ids of texts that have not been seen to arrive."""
+        return self._pending.keys() | self._unsure.keys()
 
     # -- the gates -------------------------------------------------------------------------------
 
@@ -116,7 +133,7 @@ class Sender:
         pending = self._pending.get(id)
         if pending is None or pending.done.done() or pending.text.is_for_a_room:
             return
-        person = pending.text.to.partition("/")[0].lower()
+        person = pending.text.person
         if pending.text.private or person not in self.confirms_receipt:
             self.confirmed(id)
             return
@@ -130,6 +147,13 @@ class Sender:
 
         waiting = asyncio.ensure_future(wait_for_receipt(pending.done))
         pending.done.add_done_callback(lambda _: waiting.cancel())
+
+    def received(self, id: str, by: str) -> None:
+        """A person's client says that it got it."""
+        pending = self._pending.get(id)
+        if pending is not None and not pending.text.room and pending.text.person == by.partition("/")[0].lower():
+            self.confirms_receipt[pending.text.person] = None
+            self.confirmed(id)
 
     def rejected(self, id: str, error: DeliveryError) -> None:
         """It came back as an error."""
@@ -171,12 +195,14 @@ class Sender:
             pending.done.result()
         finally:
             del self._pending[text.id]
-            if pending.done.done() and not pending.done.cancelled():
-                pending.done.exception()  # seen, also where something else is raised
             if text.id in self.arrived:
                 self._unsure.pop(text.id, None)
-            elif pending.sent_in is not None:
+            elif pending.sent_in is not None and not pending.done.done():
                 self._unsure[text.id] = pending.sent_in
+            if pending.done.done():
+                pending.done.exception()  # seen, also where something else is raised
+            else:
+                pending.done.cancel()
 
     async def _until_open(self, gate: Gate, pending: _Pending, until: float) -> None:
         while not gate.opened and not pending.done.done():

@@ -8,6 +8,7 @@ is exactly one: servers differ in whether they take forged ones out, and some pu
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import unquote
@@ -197,13 +198,15 @@ class Archived:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the reader knows beside the stanza: our bare address, the time, the ids that our own messages
-    went under, and under which ids recent messages were reported."""
+    """What the reader knows beside the stanza: our bare address and the time."""
 
     me: str
     now: float
-    own_ids: frozenset[str] | set[str] = frozenset()
-    reported: dict[tuple[str, str], str] = field(default_factory=dict)
+    own_ids: Container[str] = frozenset()
+    """Ids of our own messages: those that rooms gave them, and in direct chats ours."""
+    under_way: Container[str] = frozenset()
+    """Ids of texts that have not been seen to arrive. Nobody else can know them yet."""
+    reported: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """(full address of the sender, its own message id) to the id that was reported."""
     stanza_ids: bool = False
     """Whether our own server sets stanza ids in direct chats."""
@@ -251,7 +254,9 @@ def read_room_message(
         (bool(jid) and jid == known.me)
         or (bool(occupant_id) and occupant_id == room.own.id)
         or (bool(stanza_id) and stanza_id in known.own_ids)
+        # The room keeps every nick for one account, and this one is ours as long as we are in.
         or (live and room.present and nick == room.nick)
+        or (nick == room.nick and message_id in known.under_way)
     )
     at = archived.at if archived else known.now if stamp is None else stamp
     corrects = xml.find(CORRECTION)

@@ -10,11 +10,13 @@ message in it has been taken.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Protocol
-from xml.etree.ElementTree import Element, SubElement
+from dataclasses import dataclass
+from typing import Any, cast
+from xml.etree.ElementTree import Element
 
 from slixmpp import ClientXMPP
 from slixmpp.exceptions import IqError, IqTimeout
@@ -25,7 +27,10 @@ from slixmpp.xmlstream.handler import Callback
 from slixmpp.xmlstream.matcher import MatchXPath
 
 from channels.xmpp.account import XmppAccount
+from channels.xmpp.archive import QueryFailed
 from channels.xmpp.stanzas import CLIENT, read_error
+
+log = logging.getLogger("session_router.xmpp")
 
 FEATURES = (
     "http://jabber.org/protocol/chatstates", "http://jabber.org/protocol/muc", "urn:xmpp:receipts",
@@ -33,26 +38,20 @@ FEATURES = (
 )  # fmt: skip
 
 
-class Listener(Protocol):
-    """What happens on the wire. Called from the loop, must not block and must not raise."""
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """What is told of the wire: called from the loop, and not to block. ``up``: there is a session (resumed or
+    not); ``acked``: the server has taken over the stanza of that id; ``taken`` returns once every message that
+    has come so far is safe."""
 
-    def up(self, resumed: bool) -> None: ...
-    def lost(self, reason: str) -> None: ...
-    def login_refused(self, reason: str) -> None: ...
-    def displaced(self, reason: str) -> None: ...
-    def message(self, xml: Element) -> None: ...
-    def presence(self, xml: Element) -> None: ...
-    def acked(self, id: str) -> None: ...
-    async def taken(self) -> None:
-        """Every message that has come so far has been taken."""
-
-
-class QueryFailed(Exception):
-    """A query got an error, or no answer (``condition`` is then empty)."""
-
-    def __init__(self, condition: str, text: str) -> None:
-        super().__init__(text or condition or "no answer")
-        self.condition = condition
+    up: Callable[[bool], None]
+    lost: Callable[[str], None]
+    login_refused: Callable[[str], None]
+    displaced: Callable[[str], None]
+    message: Callable[[Element], None]
+    presence: Callable[[Element], None]
+    acked: Callable[[str], None]
+    taken: Callable[[], Awaitable[None]]
 
 
 class _Client(ClientXMPP):  # type: ignore[misc, unused-ignore]
@@ -83,7 +82,7 @@ class Wire:
                 JID(f"{room}/{account.nick}")
             address = JID(f"{account.jid}/{account.resource}")
         except InvalidJID as error:
-            raise ValueError(f"jid, rooms, nick or resource: no address of XMPP can be made of them ({error})") from None
+            raise ValueError(f"jid, rooms, nick or resource make no address of XMPP ({error}); correct them") from None
         self.client = _Client(
             address,
             password,
@@ -95,13 +94,14 @@ class Wire:
                 "xep_0199": {"keepalive": False},
             },
         )
+        self._untyped: Any = self.client
         self._set_up()
 
     def _set_up(self) -> None:
         account, client = self._account, self.client
         client.enable_plaintext = account.plaintext_loopback
-        client.enable_starttls = not account.direct_tls
-        client.enable_direct_tls = account.direct_tls or not account.host
+        client.enable_starttls = not (account.direct_tls or account.plaintext_loopback)
+        client.enable_direct_tls = account.direct_tls or not account.host  # a looked-up host says what it has
         if account.ca_file is not None:
             client.ca_certs = account.ca_file
         client.auto_authorize = None
@@ -111,7 +111,8 @@ class Wire:
         for feature in FEATURES:
             client.plugin["xep_0030"].add_feature(feature)
         self._sm = client.plugin["xep_0198"]
-        self._sm.send_ack = self._answer_ack_request
+        # The library would acknowledge what has only just come in.
+        vars(self._sm)["send_ack"] = self._answer_ack_request
         for name, tag, take in (
             ("messages", "message", self._listener.message),
             ("presences", "presence", self._listener.presence),
@@ -134,14 +135,16 @@ class Wire:
 
     # -- the link --------------------------------------------------------------------------------
 
-    async def open(self) -> None:
-        """Begin to connect; the listener hears what comes of it. An earlier link is waited out first."""
+    async def open(self, began: Callable[[], None]) -> None:
+        """Begin to connect; the listener hears what comes of it. An earlier link is waited out first, and then
+        ``began`` called: whatever is heard from then on is about the new one."""
         while self.client.transport is not None:
             over = self.client.disconnected
             self.client.abort()
             await asyncio.wait({over})
         self._reason, self._refusals = "", []
         self._open = True
+        began()
         if self._account.host:
             self.client.connect(self._account.host, self._account.port)
         else:
@@ -157,7 +160,9 @@ class Wire:
         self._open = False
         if self.client.transport is not None:
             self.client.cancel_connection_attempt()
-            await self.client.disconnect(ignore_send_queue=False)
+            if self._sm.enabled_in:
+                self._ack(self._sm.handled)
+            await self.client.disconnect()
         else:
             self.abort()
         for name in list(self.client.scheduled_events):
@@ -177,11 +182,11 @@ class Wire:
 
     def send(self, xml: Element) -> None:
         """Hand a message or presence (in ``jabber:client``) to the stream."""
-        self.client.send((Message if xml.tag == f"{CLIENT}message" else Presence)(self.client, xml=xml))
+        self._untyped.send((Message if xml.tag == f"{CLIENT}message" else Presence)(self.client, xml=xml))
 
     def ask_for_ack(self) -> None:
         """Have the server say what it has taken over, once what was sent before this is out."""
-        self.client.send(sm_stanza.RequestAck(self.client))
+        self._untyped.send(sm_stanza.RequestAck(self.client))
 
     async def query(self, to: str, kind: str, payload: Element, within: float) -> Element:
         """Ask ``to`` (empty: our own account) and return its answer.
@@ -194,7 +199,7 @@ class Wire:
             iq["to"] = to
         iq.xml.append(payload)
         try:
-            answer = await iq.send(timeout=within)
+            answer = await cast(Any, iq).send(timeout=within)
         except IqError as error:
             raise QueryFailed(*read_error(error.iq.xml)) from None
         except IqTimeout:
@@ -270,26 +275,21 @@ class Wire:
         async def answer() -> None:
             await self._listener.taken()
             if self.client.transport is link and link is not None:
-                ack = sm_stanza.Ack(self.client)
-                ack["h"] = handled
-                self.client.send_raw(str(ack))
+                self._ack(handled)
 
         self._spawn(answer())
 
+    def _ack(self, handled: int) -> None:
+        ack = sm_stanza.Ack(self.client)
+        ack["h"] = handled
+        self.client.send_raw(str(ack))
+
 
 def _xml_to(take: Callable[[Element], None]) -> Callable[[Any], None]:
-    return lambda stanza: take(stanza.xml)
+    def run(stanza: Any) -> None:
+        try:
+            take(stanza.xml)
+        except Exception:  # the library would answer the sender with an error
+            log.exception("a stanza could not be read: %s", stanza)
 
-
-def element(tag: str, text: str = "", **attributes: str) -> Element:
-    """An element with attributes (a trailing underscore in a name is left out) and a text."""
-    made = Element(tag, {name.rstrip("_"): value for name, value in attributes.items() if value})
-    made.text = text or None
-    return made
-
-
-def child(parent: Element, tag: str, text: str = "", **attributes: str) -> Element:
-    """The same, inside another."""
-    made = SubElement(parent, tag, {name.rstrip("_"): value for name, value in attributes.items() if value})
-    made.text = text or None
-    return made
+    return run

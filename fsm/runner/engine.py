@@ -12,9 +12,8 @@ import json
 import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any, assert_never, cast
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, assert_never, cast
 
 from fsm.admission import Verdict
 from fsm.conversation import Conversation, Key, State, Turn, deadlines
@@ -69,11 +68,13 @@ from fsm.ports import (
     StepRecord,
     Store,
     StoreError,
+    is_a,
 )
 from fsm.rows import Row
 from fsm.runner.delivery import Delivery
 from fsm.runner.locks import SessionLocks
 from fsm.runner.timers import Timer, Timers
+from fsm.values import replace
 
 log = logging.getLogger("session_router.engine")
 
@@ -137,6 +138,25 @@ class _Wake:
     """Look at the conversation: its stored deadlines, its queue."""
 
 
+class _RoomMute(NamedTuple):
+    """A mute that holds for a room: when it was given (unix seconds) and for how many seconds."""
+
+    started: float
+    seconds: float
+
+    @property
+    def until(self) -> float:
+        return self.started + self.seconds
+
+
+def _room_mute(then: Conversation, seconds: float) -> _RoomMute:
+    """The mute that the step to ``then`` gave; a longer one than allowed was cut by it."""
+    assert then.muted_until is not None
+    assert then.silence_from is not None
+    mute = _RoomMute(then.silence_from, seconds)
+    return mute if mute.until == then.muted_until else mute._replace(seconds=then.muted_until - mute.started)
+
+
 _Item = _Arrival | InboxRow | _Fact | _Wake
 
 
@@ -150,12 +170,6 @@ class _Lane:
 
 
 Touch = Callable[[str, str], None]
-
-
-@lru_cache(maxsize=64)
-def _is_a(kind: type, protocol: type) -> bool:
-    """Whether a channel of that kind can do what the protocol names. Remembered: looking costs as much as a step."""
-    return issubclass(kind, protocol)
 
 
 class Engine:
@@ -192,7 +206,7 @@ class Engine:
         self._locks = SessionLocks()
         self._turn_tasks: dict[str, set[asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._room_mutes: dict[tuple[str, str], float] = {}
+        self._room_mutes: dict[tuple[str, str], _RoomMute] = {}
         self.timers = Timers(clock, self._fire)
         self.delivery = Delivery(
             self.channels, spawn=self._spawn, delivered=self._delivered, failed=self._undelivered, touch=self._touch
@@ -213,7 +227,7 @@ class Engine:
         await self.store.open()
         self.started_at = now = self.clock.now()
         self.open = True
-        rooms = await self._read_room_mutes()
+        untold = await self._read_room_mutes()
         work = await self.store.open_work()
         in_turns = {key for key, _ in work.turns}
         overdue: list[Key] = []
@@ -239,11 +253,12 @@ class Engine:
                 known.add((key, conversation.turn.message.id))
                 self._post(key, _Fact(TurnResumed(now, turn=conversation.turn.id)))
             self._post(key, _Wake())
+        for key, fact in untold:
+            if self._owns(key):
+                self._post(key, _Fact(fact))
         for row in work.messages:
             if self._owns(row.key) and (row.key, row.message.id) not in known:
                 self._post(row.key, row)
-        for room in rooms:
-            self._spawn(self._tell(*room))
         if ticking:
             self._ticker = asyncio.create_task(self.timers.run())
 
@@ -420,10 +435,10 @@ class Engine:
 
     def _fresh(self, key: Key) -> Conversation:
         """A new conversation; in a muted room it is muted from the start."""
-        until = self._room_mutes.get((key.agent, key.channel)) if self._room_mutes else None
-        if until is not None and until > self.clock.now():
+        mute = self._room_mutes.get((key.agent, key.channel)) if self._room_mutes else None
+        if mute is not None and mute.until > self.clock.now():
             return Conversation(
-                state=State.SILENCED, muted_until=until, silence_due=until, silence_from=self.clock.now()
+                state=State.SILENCED, muted_until=mute.until, silence_due=mute.until, silence_from=mute.started
             )
         return Conversation()
 
@@ -568,7 +583,7 @@ class Engine:
                         sends.append(replace(outgoing, due=at))
                 case TellRoom(seconds=seconds):
                     # An un-mute is kept too: a start sees by it whom it has not reached.
-                    mute = "" if seconds is None else f"{then.muted_until!r} {then.silence_from!r}"
+                    mute = "" if seconds is None else "{0.started!r} {0.seconds!r}".format(_room_mute(then, seconds))
                     meta.append((f"mute:{key.agent}/{key.channel}", mute))
                 case _:
                     pass
@@ -658,39 +673,48 @@ class Engine:
         room = (key.agent, key.channel)
         if effect.seconds is None:
             self._room_mutes.pop(room, None)
-        elif then.muted_until is not None:
-            self._room_mutes[room] = then.muted_until
-        self._spawn(self._tell(*room, said_in=key))
+        else:
+            self._room_mutes[room] = _room_mute(then, effect.seconds)
 
-    async def _tell(self, agent: str, channel: str, *, said_in: Key | None = None) -> None:
-        """Bring every conversation of a room to the room's mute; one at rest that has it already is left
-        alone, so telling again after a crash changes nothing."""
+        async def tell() -> None:
+            for other, fact in await self._untold(*room):
+                self._post(other, _Fact(fact))
+
+        self._spawn(tell())
+
+    async def _untold(self, agent: str, channel: str) -> list[tuple[Key, Event]]:
+        """What the conversations of a room must hear to be as quiet as the room. One at rest that is so
+        already is left alone. What the others hear is when and for how long the mute was given, so hearing
+        it again changes nothing."""
         stored = dict(await self.store.conversations(agent, channel))
         # Somebody who is just being let in is not in the store yet.
         here = {key for key in (*self._lanes, *self._cache) if (key.agent, key.channel) == (agent, channel)}
-        at, until = self.clock.now(), self._room_mutes.get((agent, channel))
+        mute = self._room_mutes.get((agent, channel))
+        until = None if mute is None else mute.until
+        found: list[tuple[Key, Event]] = []
         for key in sorted({*stored, *here}):
             now = self._cache.get(key) or stored.get(key)
-            if key == said_in or (key not in self._lanes and now is not None and now.muted_until == until):
+            if key not in self._lanes and now is not None and now.muted_until == until:
                 continue
-            if until is not None and until > at:
-                self._post(key, _Fact(MuteAsked(at, seconds=until - at)))
-            elif until is None:
-                self._post(key, _Fact(UnmuteAsked(at)))
+            if mute is None:
+                found.append((key, UnmuteAsked(self.clock.now())))
+            elif mute.until > self.clock.now():
+                found.append((key, MuteAsked(mute.started, seconds=mute.seconds)))
+        return found
 
-    async def _read_room_mutes(self) -> list[tuple[str, str]]:
-        """The mutes that are ahead, and the rooms that have ever been muted: a crash may have come between
-        a mute's record and its reaching everybody. A mute from the future is over, as every deadline is."""
+    async def _read_room_mutes(self) -> list[tuple[Key, Event]]:
+        """Take up the mutes that are ahead, and find whom the last mutes and un-mutes have not reached,
+        since a crash may have come between. A mute from the future is over, as every deadline is."""
         rooms: list[tuple[str, str]] = []
         for name, value in await self.store.meta_with_prefix("mute:"):
             agent, _, channel = name.removeprefix("mute:").partition("/")
-            until, _, started = value.partition(" ")
-            if not until:
+            started, _, seconds = value.partition(" ")
+            if not started:
                 rooms.append((agent, channel))
-            elif float(until) > self.started_at >= float(started):
-                self._room_mutes[agent, channel] = float(until)
+            elif (mute := _RoomMute(float(started), float(seconds))).until > self.started_at >= mute.started:
+                self._room_mutes[agent, channel] = mute
                 rooms.append((agent, channel))
-        return rooms
+        return [found for room in rooms for found in await self._untold(*room)]
 
     # -- turns -----------------------------------------------------------------------------------
 
@@ -752,7 +776,7 @@ class Engine:
         self._post(key, _Fact(asking.event, steps))
 
     def _drafts(self, channel: Channel, turn: Turn) -> Callable[[str], None] | None:
-        if not _is_a(type(channel), ShowsDrafts):
+        if not is_a(type(channel), ShowsDrafts):
             return None
         drafts = cast(ShowsDrafts, channel)
 
@@ -763,7 +787,7 @@ class Engine:
 
     def _typing(self, key: Key, turn: Turn, on: bool) -> None:
         channel = self.delivery.channel(key.agent, turn.message.channel) if turn.message.to else None
-        if channel is not None and _is_a(type(channel), ShowsTyping):
+        if channel is not None and is_a(type(channel), ShowsTyping):
             self._spawn(cast(ShowsTyping, channel).typing(turn.message.to, on))
 
     async def _run(self, key: Key, effect: RunCommands) -> None:

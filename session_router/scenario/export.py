@@ -190,7 +190,9 @@ def _steps(told: Sequence[_Told], start: float, hide: _Mask) -> list[dict[str, A
             steps.append({"at": _seconds(one.at - start)})
         running = max(running, one.settled)
         following = told[n + 1] if n + 1 < len(told) else None
-        overtaken = following is not None and following.at < one.settled
+        # A stop settles the message before it in the very instant in which it comes.
+        stopped = one.row.reason == "why_stopped"
+        overtaken = following is not None and (following.at < one.settled or (stopped and following.at == one.settled))
         step: dict[str, Any] = {"message": one.message(hide)}
         if overtaken:
             step["message"]["wait_reply"] = False
@@ -198,6 +200,8 @@ def _steps(told: Sequence[_Told], start: float, hide: _Mask) -> list[dict[str, A
             # A delivery that failed is no part of the conversation; up to there the message was answered.
             step["expect"] = {"disposition": one.row.disposition}
         steps.append(step)
+    if told and running > max(told[-1].at, told[-1].settled):
+        steps.append({"at": _seconds(running - start)})  # until the overtaken ones are done as well
     return steps
 
 

@@ -42,17 +42,19 @@ class JournalFile:
         self._mutex = threading.Lock()
         self._length = -1  # after our own last append: somebody else's has to be looked at
 
-    def append(self, *records: Record) -> None:
+    def append(self, *records: Record, header: Record | None = None) -> None:
         """Write records at the end, in order and with nothing between them: all of them or none.
 
-        One that is larger than 1 MiB is shortened and its data stored beside the file. Raises
-        ValueError or TypeError, before anything is written, for what is no record.
+        ``header`` goes before them where the file is new or empty. A record that is larger than 1 MiB
+        is shortened and its data stored beside the file. Raises ValueError or TypeError, before
+        anything is written, for what is no record.
         """
-        self._write(records)
+        if records:
+            self._write(records, header)
 
     def begin(self, header: Record) -> bool:
         """Write a header where the file is new or empty. False where something is there already."""
-        return self._write((header,), only_if_empty=True)
+        return self._write((), header)
 
     def load(self) -> Loaded:
         """Every record, and what is wrong with the file; changes nothing."""
@@ -80,17 +82,20 @@ class JournalFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _write(self, records: Sequence[Record], *, only_if_empty: bool = False) -> bool:
+    def _write(self, records: Sequence[Record], header: Record | None = None) -> bool:
         lines = [encode(record) for record in records]
+        first = [] if header is None else [encode(header)]
         with told(self.path, "written"):
             for at, line in enumerate(lines):
                 if len(line) > MAX_RECORD:
                     lines[at] = blobs.shortened(records[at], self.path.parent / blobs.FOLDER)
             with self._locked() as fd:
                 size = os.fstat(fd).st_size
-                if size != self._length:
+                if size != self._length or _read(fd, size - 1, 1) != b"\n":
                     size = self._mend(fd, size)
-                if only_if_empty and size > 0:
+                if size == 0:
+                    lines = first + lines
+                if not lines:
                     return False
                 self._length = -1
                 try:
@@ -100,10 +105,10 @@ class JournalFile:
                     os.ftruncate(fd, size)
                     raise
                 self._length = size + sum(map(len, lines))
-                if any(record.event in DURABLE for record in records):
+                if size == 0 or any(record.event in DURABLE for record in records):
                     _sync(fd)
-                    if size == 0:
-                        blobs.sync_folder(self.path.parent)
+                if size == 0:
+                    blobs.sync_folder(self.path.parent)
         return True
 
     @contextmanager

@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from storage.journal.content import messages_of
 from storage.journal.lines import BOM, backwards, numbered, opened
@@ -27,7 +28,7 @@ FAR = 2 * 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class Glance:
     """``active_at`` in unix seconds, that of the file where no record tells; ``renamed`` is a title
-    that was found near the end, which the head does not give; ``blank`` that there is no record."""
+    that was found near the end and is not the one it began with; ``blank``: there is no record."""
 
     title: str
     active_at: float
@@ -38,42 +39,58 @@ class Glance:
 def glance(path: Path) -> Glance:
     """Raises :class:`JournalError`, also for a record of a future version."""
     with opened(path) as (file, size):
-        given, first_text, started, any_record = "", "", None, False
-        read = 0
-        for _, lines in numbered(file, min(size, FAR), lambda *_: None):
-            for line in lines:
-                read += len(line) + 1
-                record = _record(path, line, first=not any_record)
-                if record is None:
-                    continue
-                any_record = True
-                started = started if started is not None else seconds(record.timestamp)
-                if record.event == HEADER:
-                    given = _title(record) or given
-                elif record.event == "turn_start" and not first_text:
-                    held = messages_of(record)
-                    first_text = title_from(held[0].content) if held else ""
-                if first_text or (any_record and read > NEAR):
-                    break
-            if first_text or (any_record and read > NEAR):
-                break
-        active, late, back = None, "", 0
-        for line in backwards(file, size):
-            back += len(line) + 1
-            if active is None:
-                record = _record(path, line)
-                active = None if record is None else seconds(record.timestamp)
-                late = _title(record) if record is not None else ""
-            elif b'"header"' in line:
-                record = _record(path, line)
-                late = _title(record) if record is not None else ""
-            if late or back > (FAR if active is None else NEAR):
-                break
+        head = _head(path, file, size)
+        late, active = _tail(path, file, size)
         changed = os.fstat(file.fileno()).st_mtime
-    renamed = late if late != given else ""
-    if active is None:
-        active = started if started is not None else changed
-    return Glance(renamed or given or first_text, active, renamed, not any_record)
+    renamed = late if late != head.original else ""
+    active = active if active is not None else head.started if head.started is not None else changed
+    return Glance(renamed or head.given or head.first_text, active, renamed, blank=not head.any_record)
+
+
+@dataclass(slots=True)
+class _Head:
+    """The title of the first record, the last title before the first turn, the first text."""
+
+    original: str = ""
+    given: str = ""
+    first_text: str = ""
+    started: float | None = None
+    any_record: bool = False
+
+
+def _head(path: Path, file: BinaryIO, size: int) -> _Head:
+    head, read = _Head(), 0
+    for _, lines in numbered(file, min(size, FAR), lambda *_: None):
+        for line in lines:
+            read += len(line) + 1
+            record = _record(path, line, first=not head.any_record)
+            if record is None:
+                continue
+            title = _title(record)
+            if not head.any_record:
+                head.original, head.any_record = title, True
+            head.given = title or head.given
+            head.started = seconds(record.timestamp) if head.started is None else head.started
+            if record.event == "turn_start":
+                held = messages_of(record)
+                head.first_text = title_from(held[0].content) if held else ""
+            if head.first_text or read > NEAR:
+                return head
+    return head
+
+
+def _tail(path: Path, file: BinaryIO, size: int) -> tuple[str, float | None]:
+    """The last title near the end, and the instant of the last record."""
+    active, read = None, 0
+    for line in backwards(file, size):
+        read += len(line) + 1
+        if (active is None or b'"header"' in line) and (record := _record(path, line)) is not None:
+            active = seconds(record.timestamp) if active is None else active
+            if title := _title(record):
+                return title, active
+        if read > (FAR if active is None else NEAR):
+            break
+    return "", active
 
 
 def last_title(path: Path) -> str:

@@ -98,11 +98,10 @@ class JournalSource:
         def append() -> None:
             path = self._path(session_id)
             records = [record(turn, event, data, at)]
+            if event in ("turn_start", "turn_end") and (title := self._later_title(session_id, path)):
+                records.insert(0, Record(0, HEADER, {"title": title}, iso(at)))
             with JournalFile(path) as file:
-                file.begin(header(session_id, at=at))
-                if event in ("turn_start", "turn_end") and (title := self._later_title(session_id, path)):
-                    records.insert(0, Record(0, HEADER, {"title": title}, iso(at)))
-                file.append(*records)
+                file.append(*records, header=header(session_id, at=at))
 
         await self._in_order(session_id, append)
 
@@ -162,6 +161,8 @@ class JournalSource:
 
     def _info(self, path: Path, seen: Glance) -> SessionInfo:
         session_id = id_of(path)
+        if seen.renamed:  # by us or another process, and lately
+            self._titles[session_id] = seen.renamed
         return SessionInfo(session_id, self._titles.get(session_id) or seen.title, self.name, seen.active_at)
 
     def _glance(self, path: Path) -> Glance:
@@ -190,7 +191,7 @@ class JournalSource:
         """A title that was set later; the first time the file is searched for it, then it is remembered."""
         if session_id not in self._titles:
             title = ""
-            with suppress(JournalError):
+            with suppress(JournalError):  # a new file, or one that the append itself will refuse
                 seen = self._glance(path)
                 title = seen.renamed or last_title(path)
                 title = "" if title == seen.title and not seen.renamed else title

@@ -46,7 +46,8 @@ class Progress:
     """How far the answer to a prompt is.
 
     ``asked``: the prompt is among the messages. ``passed``: somebody wrote after it, so OpenCode would
-    answer that instead. ``finished``: the answer is whole. ``stuck``: it is not, nor will be without a
+    answer that instead. ``finished``: the answer ends as one should; OpenCode may add to it while it is at
+    work, after making a summary. ``stuck``: it is not, nor will be without a
     new start, because its last step was cut off (by the end of the server) or never came. ``unknown``
     counts the steps that ended without a reason. ``failure`` is the error of the last step.
     """

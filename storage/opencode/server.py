@@ -228,7 +228,8 @@ class OpenCodeServer:
         except BaseException as error:
             await turn.abort()
             if isinstance(error, TimeoutError) and limit.expired():
-                raise ModelError(f"opencode: no answer within {self._turn_timeout:g} seconds", kind="timeout") from None
+                raise ModelError(f"opencode: no answer within {self._turn_timeout:g} seconds{turn.trouble}",
+                                 kind="timeout") from None
             raise
         finally:
             await turn.close()

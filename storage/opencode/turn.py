@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from msgspec import Raw
 
+from fsm.language.redact import redact
 from fsm.ports import ModelError, Reply
 from storage.opencode.answer import BETWEEN, Progress, model_error, progress
 from storage.opencode.api import Api, ApiFailure
@@ -94,7 +95,7 @@ class Turn:
         self._wake = asyncio.Event()
         self._hears = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._retry = 0
+        self._retry = Status("busy")
         self._error: Failure | None = None
         self._steps: set[str] = set()
         self._texts: dict[str, str] = {}
@@ -105,7 +106,7 @@ class Turn:
         self._start(self._listen())
         asked = await self._is_stored()
         now = await self._whole() if asked else Progress()
-        while not now.finished and await self._is_busy():
+        while not (now.finished and now.passed) and await self._is_busy():
             # Either our own prompt, sent before, or somebody else's. Ours would only join theirs, and
             # whoever of the two waits would be told the other's answer.
             self._running = asked and not now.passed
@@ -155,6 +156,13 @@ class Turn:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    @property
+    def trouble(self) -> str:
+        """What OpenCode last said about a model that it asks again and again."""
+        retry = self._retry
+        return redact(f" (the model failed {retry.attempt} times: {retry.message})", self._api.secrets) \
+            if retry.attempt else ""
+
     # -- waiting ---------------------------------------------------------------------------------
 
     async def _wait(self) -> None:
@@ -169,7 +177,7 @@ class Turn:
                 if self._sent.done() and (failure := self._sent.exception()) is not None:
                     await self._after(failure)
                 recent = await self._recent()
-                if recent.finished:
+                if recent.finished and recent.passed:
                     return
                 await self._look(recent)
                 idle = 0 if await self._is_busy() else idle + 1
@@ -217,8 +225,8 @@ class Turn:
         status = found.get(self._session.id)
         if status is None or status.type == "idle":
             return False
-        if status.type == "retry" and status.attempt != self._retry:
-            self._retry = status.attempt
+        if status.type == "retry" and status.attempt != self._retry.attempt:
+            self._retry = status
             log.warning("OpenCode session %s: the model failed, try %d: %s", self._session.id, status.attempt,
                         status.message)
             if self._on_retry is not None:

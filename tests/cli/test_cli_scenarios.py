@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import deque
 from pathlib import Path
@@ -10,10 +11,16 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from fsm.conversation import Key
+from fsm.ports import Inbound
 from session_router.cli import program
-from session_router.scenario.export import masked
-from session_router.scenario.files import read
+from session_router.config import agent_from_mapping
+from session_router.scenario.clock import SteppedClock
+from session_router.scenario.export import export, masked
+from session_router.scenario.files import MINIMAL, START, read
 from session_router.scenario.play import play
+from session_router.scenario.script import Answer as ScriptedAnswer
+from session_router.scenario.stage import Stage
 from tests.cli.conftest import Home
 from tests.support.fake_llm import Answer, FakeLLM
 
@@ -183,38 +190,34 @@ def test_the_waits_between_messages_are_those_of_the_record(talked: Home) -> Non
     assert 0 < took <= waits[-1]
 
 
-def test_a_message_that_was_stopped_by_the_next_one_plays_so(home: Home, tmp_path: Path) -> None:
-    import asyncio
-
-    from fsm.agent import Agent
-    from fsm.conversation import Key
-    from fsm.ports import Change, Inbound, Settled
-    from fsm.sessions import Sessions
-    from session_router.scenario.export import export
-    from storage.memory import MemoryStore
-
-    key = Key("assistant", "console", "hmo")
-
+def test_a_message_that_was_stopped_by_the_next_one_plays_so(tmp_path: Path) -> None:
     async def record() -> str:
-        store = MemoryStore()
-        await store.open()
-        for name, text, at in (("m1", "think hard", 0.0), ("m2", "/stop", 3.0)):
-            await store.admit(key, Inbound("console", "hmo", text, name, 1e9 + at, "hmo"))
-        await store.commit(
-            Change(key, settled=(Settled("m1", "stopped", "why_stopped"), Settled("m2", "replied", "why_told")))
-        )
-        return await export(key, store, Sessions((), store), agent=Agent("assistant"))
+        stage = Stage(agent_from_mapping({"name": "mohe"}, MINIMAL), SteppedClock(START))
+        stage.model.answers = [ScriptedAnswer(hang=True), ScriptedAnswer("done", takes=2)]
+        await stage.open()
+        key = Key("mohe", "console", "hmo")
+        for name, text in (("m1", "think hard"), ("m2", "/stop"), ("m3", "and now"), ("m4", "/status")):
+            delivered = stage.deliver(Inbound("console", "hmo", text, name, stage.clock.now(), "hmo"))
+            await stage.advance(stage.clock.now() + 1)
+        await stage.finish([delivered])
+        await stage.advance(stage.clock.now() + 5)
+        text = await export(key, stage.engine.store, stage.desk.sessions, agent=stage.agent)
+        await stage.close()
+        return text
 
-    text = asyncio.run(record())
     file = tmp_path / "stopped.scenario.yaml"
-    file.write_text(text, encoding="utf-8")
+    file.write_text(asyncio.run(record()), encoding="utf-8")
     (scenario,) = read(file)
 
     run = play(scenario)
 
     assert run.failed == []
-    assert [sent.text for step in run.steps for sent in step.sent] == ["Stopped."]
-    assert run.steps[-1].t == 3
+    assert [step.wait_reply and (step.message is None or step.message.wait_reply) for step in scenario.steps] == [
+        False, True, True, True, False, True, True, True,
+    ]  # fmt: skip
+    stopped, status, done = [sent.text for step in run.steps for sent in step.sent]
+    assert (stopped, done) == ("已停止。", "done")
+    assert status.startswith("状态：command_looping")
 
 
 @pytest.mark.parametrize(

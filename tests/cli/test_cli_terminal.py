@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import os
-import re
 import select
-import shutil
 import signal
 import struct
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -21,6 +18,7 @@ import pytest
 
 from tests.cli.conftest import Home
 from tests.support.fake_llm import Answer, FakeLLM
+from tests.support.screen import Screen
 
 if sys.platform == "win32":
     pytest.skip("there are no pseudo-terminals here", allow_module_level=True)
@@ -28,24 +26,24 @@ if sys.platform == "win32":
 import fcntl
 import termios
 
-ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9]|[=>78])")
 PATIENCE = 30.0
+WIDTH, HEIGHT = 100, 24
 
 
 class Terminal:
-    """The program at a terminal of 100 by 24. ``seen`` is everything that it ever wrote, without colours."""
+    """The program at a terminal. ``screen`` is what it shows, ``ever`` every byte that it wrote."""
 
     def __init__(self, home: Home, *words: str) -> None:
         self._master, slave = os.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
-        env = {**home.env, "TERM": "xterm-256color"}
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
         self.process = subprocess.Popen(
-            home.command("chat", *words), stdin=slave, stdout=slave, stderr=slave, env=env, cwd=home.folder,
-            start_new_session=True,
+            home.command("chat", *words), stdin=slave, stdout=slave, stderr=slave,
+            env={**home.env, "TERM": "xterm-256color"}, cwd=home.folder, start_new_session=True,
         )  # fmt: skip
         os.close(slave)
-        self.seen = ""
-        self._read = 0
+        self.screen = Screen(WIDTH, HEIGHT)
+        self.ever = ""
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     def __enter__(self) -> Self:
         return self
@@ -57,17 +55,20 @@ class Terminal:
         self.process.wait()
         os.close(self._master)
 
+    @property
+    def talk(self) -> list[str]:
+        """The lines of the conversation, without the greeting and the blank ones."""
+        lines = [line for line in self.screen.text.splitlines() if line]
+        return lines[next(n for n, line in enumerate(lines) if line.startswith("/help")) + 1 :]
+
     def types(self, text: str) -> None:
         os.write(self._master, text.encode())
 
     def shows(self, text: str) -> None:
-        """Wait until ``text`` is written, from where the last wait ended."""
+        """Wait until ``text`` is on the screen."""
         end = time.monotonic() + PATIENCE
-        start = self._read
-        while (at := self.seen.find(text, start)) < 0:
-            if not self._more(end):
-                raise AssertionError(f"{text!r} never showed; all there was:\n{self.seen[start:]}")
-        self._read = at + len(text)
+        while text not in self.screen.text:
+            assert self._more(end), f"{text!r} never showed:\n{self.screen.text}"
 
     def ends(self) -> int:
         """Wait until it leaves; its exit code."""
@@ -84,9 +85,11 @@ class Terminal:
             data = os.read(self._master, 65536)
         except OSError:  # the other side is closed
             return False
+        text = self._decode(data)
+        self.ever += text
+        self.screen.feed(text)
         if b"\x1b[6n" in data:  # where is the cursor? Without an answer there is no status line
-            os.write(self._master, b"\x1b[1;1R")
-        self.seen += ESCAPES.sub("", data.decode("utf-8", "replace"))
+            os.write(self._master, f"\x1b[{self.screen.row + 1};{self.screen.column + 1}R".encode())
         return bool(data)
 
 
@@ -129,7 +132,7 @@ def test_a_marker_never_shows_while_the_answer_streams(home: Home, llm: FakeLLM)
         terminal.shows("Stopped.")
         terminal.types("\x04")
         assert terminal.ends() == 0
-    assert "REPLY" not in terminal.seen
+    assert "REPLY" not in terminal.ever
 
 
 def test_ctrl_c_with_nothing_to_stop_clears_the_line_and_does_not_leave(home: Home, llm: FakeLLM) -> None:
@@ -156,7 +159,7 @@ def test_ctrl_d_waits_for_the_answer_and_an_interrupt_then_does_not(home: Home, 
         assert terminal.process.poll() is None
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.ends() == 130
-    assert "Traceback" not in terminal.seen
+    assert "Traceback" not in terminal.ever
 
 
 def test_what_was_typed_is_there_again_next_time_and_for_nobody_else(home: Home, llm: FakeLLM) -> None:
@@ -171,47 +174,26 @@ def test_what_was_typed_is_there_again_next_time_and_for_nobody_else(home: Home,
 
     with Terminal(home) as terminal:
         terminal.shows("idle ·")
+        assert "remember" not in terminal.screen.text
         terminal.types("\x1b[A")
-        terminal.shows("remember me well")
-
-
-@contextmanager
-def tmux(home: Home) -> Iterator[Callable[..., str]]:
-    """A real terminal emulator: what is on its screen after all erasing and painting over."""
-    if shutil.which("tmux") is None:
-        pytest.skip("tmux is not installed")
-    base = ["tmux", "-S", str(home.folder / "tmux.sock"), "-f", "/dev/null"]
-
-    def run(*words: str) -> str:
-        return subprocess.run([*base, *words], capture_output=True, text=True, env=home.env, check=True).stdout
-
-    run("new-session", "-d", "-x", "100", "-y", "24", "-c", str(home.folder), *home.command("chat"))
-    try:
-        yield run
-    finally:
-        run("kill-server")
+        terminal.shows("> remember me well")
 
 
 def test_the_draft_is_replaced_by_the_answer_without_a_trace(home: Home, llm: FakeLLM) -> None:
-    llm.answers = deque([Answer("drafted", hang=True), Answer("one\n\nanswer of  several lines"), Answer("last")])
-    with tmux(home) as run:
+    llm.answers = deque([Answer("drafted", hang=True), Answer("one\n\nanswer of  several 行"), Answer("last")])
+    with Terminal(home) as terminal:
+        terminal.shows("idle ·")
+        terminal.types("begin\r")
+        terminal.shows("drafted\n>")
+        terminal.shows("command_looping ·")
+        terminal.types("\x03")
+        terminal.shows("Stopped.")
+        terminal.types("go on\r")
+        terminal.shows("answer of  several 行\n\n>")  # the blank line is the answer's, the draft has none
+        terminal.types("once more\r")
+        terminal.shows("last\n\n>")
+        terminal.types("\x04")
+        assert terminal.ends() == 0
 
-        def wait(text: str) -> str:
-            end = time.monotonic() + PATIENCE
-            while text not in (screen := run("capture-pane", "-p")):
-                assert time.monotonic() < end, screen
-            return screen
-
-        wait("idle ·")
-        run("send-keys", "begin", "Enter")
-        assert "command_looping ·" in wait("drafted\n>")
-        run("send-keys", "C-c")
-        wait("Stopped.")
-        run("send-keys", "go on", "Enter")
-        wait("answer of  several lines")
-        run("send-keys", "once more", "Enter")
-        screen = wait("last")
-        wait("idle ·")
-
-    talk = [line for line in screen.splitlines() if line][3:]
-    assert talk[:8] == ["> begin", "Stopped.", "> go on", "one", "answer of  several lines", "> once more", "last", ">"]
+    said = [line for line in terminal.talk if line != ">"]
+    assert said == ["> begin", "Stopped.", "> go on", "one", "answer of  several 行", "> once more", "last"]

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from fsm.ports import ModelError, SessionInfo, SourceError
@@ -156,6 +157,15 @@ async def test_a_session_left_empty_at_the_terminal_is_found_but_not_listed(
     assert await server.find(empty["id"]) is not None
 
 
+async def test_an_archived_session_is_found_but_not_listed(
+    server: OpenCodeServer, opencode: OpenCode, session: SessionInfo
+) -> None:
+    await raw(opencode, "PATCH", f"/session/{session.id}", {"time": {"archived": 1_790_000_000_000}})
+
+    assert session.id not in [info.id for info in await server.list()]
+    assert await server.find(session.id) is not None
+
+
 async def test_the_latest_session_is_the_one_that_was_talked_to_last(
     server: OpenCodeServer, session: SessionInfo
 ) -> None:
@@ -206,6 +216,19 @@ async def test_what_the_server_gives_as_context_is_what_its_live_database_holds(
     assert list(lines) == list(await source.context(session.id))
     assert list(await server.context(session.id, 2)) == list(lines[-2:])
     assert await source.find(session.id) == await server.find(session.id)
+
+
+async def test_what_the_user_took_back_is_left_out_as_in_the_database(
+    server: OpenCodeServer, opencode: OpenCode, session: SessionInfo
+) -> None:
+    await server.talk(session.id, "take back: this stays", system="", call_id="undo/1")
+    await server.talk(session.id, "take back: this goes", system="", call_id="undo/2")
+    gone = (await server.context(session.id))[2]
+    await raw(opencode, "POST", f"/session/{session.id}/revert", {"messageID": gone.id})
+
+    lines = await server.context(session.id)
+    assert [line.text for line in lines] == ["take back: this stays", "echo: take back: this stays"]
+    assert list(lines) == list(await OpenCodeSource(opencode.database).context(session.id))
 
 
 async def test_the_text_is_shown_as_it_grows(
@@ -301,15 +324,15 @@ async def test_a_turn_cancelled_at_once_is_stopped_in_opencode_too(
 async def test_a_turn_that_takes_too_long_is_stopped_and_may_be_asked_again(
     opencode: OpenCode, connect: Connect, llm: FakeAgentLLM, session: SessionInfo
 ) -> None:
-    hasty = connect(opencode, turn_timeout=1.0)
+    hasty, patient = connect(opencode, turn_timeout=3.0), connect(opencode)
     with pytest.raises(ModelError) as failed:
         await hasty.talk(session.id, "too long [hold]", system="", call_id="long/1")
     assert (failed.value.kind, failed.value.retryable) == ("timeout", True)
     assert not await is_busy(opencode, session)
     llm.release()
 
-    assert (await hasty.talk(session.id, "too long [hold]", system="", call_id="long/1")).text == "first last"
-    assert await prompts(hasty, session) == ["too long [hold]"]
+    assert (await patient.talk(session.id, "too long [hold]", system="", call_id="long/1")).text == "first last"
+    assert await prompts(patient, session) == ["too long [hold]"]
 
 
 async def test_a_turn_stopped_at_the_terminal_is_not_repeated(
@@ -322,6 +345,70 @@ async def test_a_turn_stopped_at_the_terminal_is_not_repeated(
     with pytest.raises(ModelError) as failed:
         await talking
     assert (failed.value.kind, failed.value.retryable) == ("aborted", False)
+
+
+async def test_a_turn_goes_on_where_opencode_makes_a_summary_in_the_middle_of_it(
+    server: OpenCodeServer, opencode: OpenCode, session: SessionInfo
+) -> None:
+    text = f"forget [read {opencode.project}/nothing] [full]"
+    reply = await server.talk(session.id, text, system="", call_id="forget/1")
+
+    messages = await raw(opencode, "GET", f"/session/{session.id}/message")
+    assert [message["info"].get("summary") is True for message in messages].count(True) == 1
+    assert reply.text.startswith("Let me read it.\n\necho: Continue if you have next steps")
+    assert await server.talk(session.id, text, system="", call_id="forget/1") == reply
+
+
+class Faulty(httpx2.AsyncHTTPTransport):
+    """The way to the server, with one fault: no events come through, or the request for the turn is cut
+    as soon as ``cut`` allows it."""
+
+    def __init__(self, *, events: bool = True, cut: Callable[[], Awaitable[None]] | None = None) -> None:
+        super().__init__()
+        self.events, self.cut = events, cut
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.url.path == "/event" and not self.events:
+            raise httpx2.ReadError("no events")
+        if self.cut is not None and request.method == "POST" and request.url.path.endswith("/message"):
+            sending = asyncio.create_task(super().handle_async_request(request))
+            await self.cut()
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+            raise httpx2.ReadError("cut")
+        return await super().handle_async_request(request)
+
+
+async def test_without_events_the_answer_and_what_is_asked_come_all_the_same(
+    opencode: OpenCode, connect: Connect, tmp_path: Path, session: SessionInfo
+) -> None:
+    outside = tmp_path / "secret.txt"
+    outside.write_text("the secret is blue\n")
+    shown: list[str] = []
+    asks: asyncio.Queue[PermissionAsk] = asyncio.Queue()
+    server = connect(opencode, http=Faulty(events=False))
+    talking = asyncio.create_task(server.talk(session.id, f"deaf [read {outside}]", system="", call_id="deaf/1",
+                                              show=shown.append, ask=asks.put_nowait))
+    async with asyncio.timeout(20):
+        await server.answer((await asks.get()).id, True)
+
+    reply = await talking
+    assert "blue" in reply.text
+    assert shown[-1] == reply.text
+
+
+async def test_a_lost_connection_does_not_lose_the_turn(
+    opencode: OpenCode, connect: Connect, llm: FakeAgentLLM, session: SessionInfo
+) -> None:
+    server = connect(opencode, http=Faulty(cut=lambda: asked(llm, "cut off")))
+    talking = asyncio.create_task(server.talk(session.id, "cut off [hold]", system="", call_id="cut/1"))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2.5):  # time enough to give up
+            await asyncio.shield(talking)
+    llm.release()
+
+    assert (await talking).text == "first last"
+    assert llm.count("cut off") == 1
 
 
 # -- the same call again -------------------------------------------------------------------------
@@ -404,6 +491,30 @@ async def test_what_the_agent_asks_leave_for_is_done_as_the_person_says(
     assert asks.empty()
     assert server.asks() == ()
     assert not await server.answer(ask.id, allow)
+
+
+async def test_what_a_sub_agent_asks_leave_for_comes_to_whom_its_agent_talks_to(
+    server: OpenCodeServer, tmp_path: Path, session: SessionInfo
+) -> None:
+    outside = tmp_path / "secret.txt"
+    outside.write_text("the secret is blue\n")
+    other = await server.create("Beside it", session_id="own_beside_it", at=0.0)
+    asks: asyncio.Queue[PermissionAsk] = asyncio.Queue()
+    others: asyncio.Queue[PermissionAsk] = asyncio.Queue()
+    talking = asyncio.create_task(server.talk(
+        session.id, f"[task read {outside}]", system="", call_id="sub/1", ask=asks.put_nowait))
+    beside = asyncio.create_task(server.talk(
+        other.id, f"beside [read {outside}]", system="", call_id="sub/2", ask=others.put_nowait))
+    async with asyncio.timeout(20):
+        ask, other_ask = await asks.get(), await others.get()
+
+    assert (ask.session, other_ask.session) == (session.id, other.id)
+    assert await server.answer(ask.id, True)
+    assert await server.answer(other_ask.id, False)
+    assert "blue" in (await talking).text
+    assert "blue" not in (await beside).text
+    assert asks.empty()
+    assert others.empty()
 
 
 async def test_what_nobody_answers_in_time_is_not_allowed(

@@ -4,11 +4,13 @@ What it does is written in the newest message of the user, so that a test says i
 
     ``[read PATH]``, ``[bash COMMAND]``   call that tool, and once its result is back: ``saw: RESULT``
     ``[terminal COMMAND]``                the same, as Hermes calls it
+    ``[task read PATH]``                  have a sub-agent do that
     ``[question]``                        call the tool that lets a person choose
     ``[hold]``                            say ``first `` and wait for ``release()``, then ``last``
     ``[reason]``                          think aloud, then ``answer``
     ``[status N]``                        that HTTP error
     ``[nofinish]``                        end the stream without a reason for it
+    ``[full]``, at the end                count so many tokens that the agent takes its context for full
     anything else                         ``echo: `` and the message's first line
 
 A message may hold several tools; they are called one by one.
@@ -32,9 +34,10 @@ from typing import Any, Self
 MODEL = "fake-1"
 USAGE = {"prompt_tokens": 120, "completion_tokens": 10, "total_tokens": 130,
          "prompt_tokens_details": {"cached_tokens": 96}, "completion_tokens_details": {"reasoning_tokens": 4}}
+FULL = {"prompt_tokens": 199_990, "completion_tokens": 10, "total_tokens": 200_000}
 INPUT, OUTPUT, CACHED = 120, 10, 96
 """What each request counts for, as a :class:`fsm.ports.Reply` has it."""
-_TOOL = re.compile(r"\[(read|bash|terminal) ([^\]]+)\]|\[(question)\]")
+_TOOL = re.compile(r"\[(read|bash|terminal|task) ([^\]]+)\]|\[(question)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class FakeAgentLLM:
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
-        """Every request but those for titles, in order."""
+        """Every request but those for titles and summaries, in order."""
         self._changed = threading.Condition()
         self._released = threading.Event()
         self._closing = threading.Event()
@@ -127,10 +130,12 @@ def _text(content: object) -> str:
 
 
 def plan(body: Mapping[str, Any]) -> tuple[str, Plan]:
-    """The user's newest message and what to answer; an empty message for a request for a title."""
+    """The user's newest message and what to answer. OpenCode's own requests, for a title or a summary, count
+    as having no message."""
     messages = body["messages"]
-    if any(message["role"] == "system" and "title generator" in _text(message["content"]) for message in messages):
-        return "", Plan(words=("A title",))
+    systems = [_text(message["content"]) for message in messages if message["role"] == "system"]
+    if any("title generator" in text or "summarization agent" in text for text in systems):
+        return "", Plan(words=("In short.",))
     last = max(at for at, message in enumerate(messages) if message["role"] == "user")
     prompt = _text(messages[last]["content"])
     results = [_text(message["content"]) for message in messages[last:] if message["role"] == "tool"]
@@ -143,6 +148,9 @@ def plan(body: Mapping[str, Any]) -> tuple[str, Plan]:
             return prompt, Plan(tool=("question", {"questions": asks}))
         if name == "read":
             return prompt, Plan(words=("Let me ", "read it."), tool=("read", {"filePath": argument}))
+        if name == "task":
+            task = {"description": "look", "prompt": f"[{argument}]", "subagent_type": "explore"}
+            return prompt, Plan(tool=("task", task))
         return prompt, Plan(tool=(name, {"command": argument, "description": "run it"}))
     if results and "[hold]" not in prompt:
         return prompt, Plan(words=("saw: ", " ".join(results[-1].split())))
@@ -199,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
                     "function": {"name": name, "arguments": json.dumps(arguments)}}
             self._event({"tool_calls": [call]})
         if todo.finish:
-            self._event({}, "tool_calls" if todo.tool else "stop", usage=USAGE)
+            self._event({}, "tool_calls" if todo.tool else "stop", usage=FULL if prompt.endswith("[full]") else USAGE)
         self._chunk(b"data: [DONE]\n\n")
         self.wfile.write(b"0\r\n\r\n")
 
