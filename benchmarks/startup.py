@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import tempfile
 import time
@@ -94,21 +95,29 @@ def compare(*, quick: bool = False) -> list[Row]:
             path.unlink()
             return seconds
 
-        def raw() -> float:
-            def read() -> None:
-                with closing(sqlite3.connect(filled / "engine.db")) as connection:
-                    rows = connection.execute(
-                        "SELECT agent, channel, sender, state, busy, due, started, data FROM conversations"
-                    ).fetchall()
-                assert len(rows) == conversations
+        def read() -> list[str]:
+            with closing(sqlite3.connect(filled / "engine.db")) as connection:
+                rows = connection.execute(
+                    "SELECT agent, channel, sender, state, busy, due, started, data FROM conversations"
+                ).fetchall()
+            assert len(rows) == conversations
+            return [row[-1] for row in rows]
 
-            return timed(read)
-
-        medians = by_turns({"raw": raw, "ours": ours}, rounds=1 if quick else 5)
+        medians = by_turns(
+            {
+                "raw": lambda: timed(read),
+                "decoded": lambda: timed(lambda: [json.loads(data) for data in read()]),
+                "ours": ours,
+            },
+            rounds=1 if quick else 5,
+        )
+    figure = {name: f"{value:.2f} s" for name, value in medians.items()}
     return [
-        Row("start-up / raw reading", f"{medians['ours']:.2f} s", f"{medians['raw']:.3f} s",
-            medians["ours"] / medians["raw"], LIMIT,
+        Row("start-up / reading the rows", figure["ours"], figure["decoded"], medians["ours"] / medians["decoded"], LIMIT,
             how=f"{conversations:,} conversations, all overdue: lists, mutes, lists with a mute behind them, silences. "
-            "Ours: from engine.start() until each is decided and committed with synchronous FULL. Raw: sqlite3 opens the file and fetches every column of the same rows, nothing decoded, nothing "
-            "written."),
+            "Ours: from engine.start() until each is decided and committed with synchronous FULL. Raw: sqlite3 opens the "
+            "file, fetches every column of the same rows, and json.loads their JSON; nothing is decided or written."),
+        Row("start-up / fetching the rows", figure["ours"], figure["raw"], medians["ours"] / medians["raw"], None,
+            how="The same without json.loads: fetched and left as they are; shown and not judged, since nobody can act "
+            "on a row that he has not read."),
     ]  # fmt: skip

@@ -55,6 +55,7 @@ from channels.xmpp.recent import Recent
 from channels.xmpp.sending import Sender, Text
 from channels.xmpp.stanzas import (
     CLIENT,
+    FEATURE_ARCHIVE,
     FEATURE_STANZA_IDS,
     MUC,
     MUC_USER,
@@ -101,10 +102,8 @@ class _Seat:
     view: RoomView
     last: str = ""
     """Id in the room's archive of the newest message that we know."""
-    first: float = 0.0
-    """When we first knew what was said (unix seconds); 0 before. What is older is history."""
     since: float = 0.0
-    """When we last knew everything that was said."""
+    """When we last knew everything that was said (unix seconds); 0 before the first time."""
     waiting: list[Element] | None = None
     """Live messages that came while the archive was being read."""
     subject: asyncio.Event = field(default_factory=asyncio.Event)
@@ -147,7 +146,7 @@ class XmppChannel:
         self._archive = Archive(self._me, lambda to, query: self._wire.query(to, "set", query, account.timing.answer))
         self._own_ids: Recent[str, None] = Recent()
         self._stanza_ids = False
-        self._direct_since = 0.0
+        self._direct_last, self._direct_since = "", 0.0
         self._events: deque[Event] = deque()
         self._running = False
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -408,18 +407,26 @@ class XmppChannel:
         self._stanza_ids = FEATURE_STANZA_IDS in features
         self._wire.send(Element(f"{CLIENT}presence"))
         self._greeted.set()
-        began = self._clock.now()
-        if self._direct_since and "urn:xmpp:mam:2" in features:
-            try:
-                missed = await self._archive.after("", "", self._direct_since - SKEW)
-            except QueryFailed as error:
-                log.warning("%s: what was missed in direct chats cannot be read: %s", self._me, error)
-            else:
-                for message, archived in missed:
-                    self._hear_direct(message, archived)
-        self._direct_since = began
+        if FEATURE_ARCHIVE in features:
+            await self._read_direct_archive()
         if self._now.link == link:
             self._sender.release([""], fresh=True)
+
+    async def _read_direct_archive(self) -> None:
+        """Hear what came for us while nobody was there. The first time our server has kept it for us anyway."""
+        try:
+            if self._direct_since:
+                missed = await self._archive.after("", self._direct_last, self._direct_since - SKEW)
+                for message, archived in missed:
+                    self._hear_direct(message, archived)
+            else:
+                missed = await self._archive.newest("", 1)
+            if missed:
+                self._direct_last = missed[-1][1].id
+        except QueryFailed as error:
+            log.warning("%s: what was missed in direct chats cannot be read: %s", self._me, error)
+        else:
+            self._direct_since = self._clock.now()
 
     async def _watch(self) -> None:
         """Notice a server that is gone without a word, and a room that has put us out without one."""
@@ -495,7 +502,6 @@ class XmppChannel:
         self._warn_of_hidden_people(seat)
         if await self._read_archive(seat):
             seat.since = self._clock.now()
-        seat.first = seat.first or seat.since
         waiting, seat.waiting = seat.waiting or [], None
         for message in waiting:
             self._hear_room(seat, message)
@@ -507,18 +513,22 @@ class XmppChannel:
 
     async def _read_archive(self, seat: _Seat) -> bool:
         """Hear what the archive has beyond what we know; False when it cannot be read."""
-        view, answer_from = seat.view, max(seat.first, self._clock.now() - self.account.answer_missed)
+        view, answer_from = seat.view, self._clock.now() - self.account.answer_missed
         if not view.has_archive:
             return True
         try:
-            if seat.first:
+            if seat.since:
                 missed = await self._missed(seat)
             else:
+                # At least one, for its id: only the archive's own ids say for sure what is new later on.
+                missed = await self._archive.newest(view.address, max(self.account.history, 1))
                 answer_from = float("inf")
-                missed = await self._archive.newest(view.address, self.account.history) if self.account.history else []
         except QueryFailed as error:
             log.warning("%s: what was missed in %s cannot be read: %s", self._me, view.address, error)
             return False
+        if not seat.since and not self.account.history:
+            seat.last = missed[-1][1].id if missed else ""
+            return True
         for message, archived in missed:
             self._hear_room(seat, message, archived, answer_from)
         return True
@@ -606,7 +616,7 @@ class XmppChannel:
             return
         if heard.stanza_id:
             seat.last = heard.stanza_id
-        if seat.first:
+        if seat.since:
             seat.since = self._clock.now()
         if heard.inbound.own:
             for id in filter(None, (heard.stanza_id, heard.message_id)):
@@ -625,8 +635,8 @@ class XmppChannel:
         heard = read_direct_message(xml, self._known(), room=seat.view if seat else None, archived=archived)
         if heard is None or heard.inbound.own:
             return
-        if archived is None and self._direct_since:
-            self._direct_since = self._clock.now()
+        if heard.stanza_id and self._direct_since:
+            self._direct_last = heard.stanza_id
         if xml.find(f"{RECEIPTS}request") is not None:
             self._sender.confirms_receipt[bare(address)] = None
         self._inbox.put(heard, (lambda: self._confirm_receipt(heard)) if heard.receipt else None)

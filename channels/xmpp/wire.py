@@ -125,7 +125,7 @@ class Wire:
             "disconnected": self._disconnected,
             "gave_up": self._gave_up,
             "connection_failed": self._connection_failed,
-            "ssl_invalid_chain": self._untrusted,
+            "ssl_invalid_chain": self._invalid_chain,
             "stream_error": self._stream_error,
             "failed_auth": lambda failure: self._refusals.append(failure["condition"]),
             "failed_all_auth": self._no_login,
@@ -143,6 +143,10 @@ class Wire:
             self.client.abort()
             await asyncio.wait({over})
         self._reason, self._refusals = "", []
+        if not self._sm.sm_id:
+            # Where no session can be resumed, the library would count on from the last one, and take the
+            # server's first acknowledgement for one of everything.
+            self._sm.session_end(None)
         self._open = True
         began()
         if self._account.host:
@@ -231,6 +235,8 @@ class Wire:
     def _disconnected(self, why: object) -> None:
         if self._open:
             self._open = False
+            if isinstance(why, ssl.SSLCertVerificationError):
+                self._reason = _untrusted(why)
             self._listener.lost(self._reason or (str(why) if why else "the connection was closed"))
 
     def _gave_up(self, _: object) -> None:
@@ -239,10 +245,10 @@ class Wire:
             self._listener.lost(self._reason or "no connection could be made")
 
     def _connection_failed(self, why: object) -> None:
-        self._reason = f"no connection: {why}"
+        self._reason = _untrusted(why) if isinstance(why, ssl.SSLCertVerificationError) else f"no connection: {why}"
 
-    def _untrusted(self, why: object) -> None:
-        self._reason = f"the server's certificate is not trusted: {why}; give ca_file if it is your own"
+    def _invalid_chain(self, why: object) -> None:
+        self._reason = _untrusted(why)
         self.client.abort()
 
     def _stream_error(self, error: Any) -> None:
@@ -283,6 +289,10 @@ class Wire:
         ack = sm_stanza.Ack(self.client)
         ack["h"] = handled
         self.client.send_raw(str(ack))
+
+
+def _untrusted(why: object) -> str:
+    return f"the server's certificate is not trusted: {why}; give ca_file if it is your own"
 
 
 def _xml_to(take: Callable[[Element], None]) -> Callable[[Any], None]:

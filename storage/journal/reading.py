@@ -66,7 +66,7 @@ class Seen(msgspec.Struct, gc=False):
     event: Literal["turn_start", "tool_call", "tool_result", "turn_end", "header"]
     turn: Annotated[int, msgspec.Meta(ge=0)]
     timestamp: Any = None
-    v: Any = None
+    v: Any = msgspec.UNSET
     data: Wanted | None = None
 
 
@@ -82,13 +82,13 @@ class BadLine(ValueError):
     """A line that is no record; the text says why."""
 
 
-Found = tuple[int, bytes, Seen, int]
-"""One record of a scan: the line's number, what :func:`whole` reads, what a resume wants of it, and the
-version that it has on disk."""
+Run = tuple[int, list[bytes], list[Seen], int]
+"""Records that follow each other: the first one's line number, what :func:`whole` reads of each, what a
+resume wants of each, and the version that all of them have on disk."""
 
 
-def scan(path: Path, complain: Complaints) -> Iterator[Found]:
-    """Every record of the file in order.
+def scan(path: Path, complain: Complaints) -> Iterator[Run]:
+    """Every record of the file in order, in runs.
 
     Raises :class:`JournalError`: the file cannot be read, or holds a record of a future version.
     """
@@ -97,14 +97,13 @@ def scan(path: Path, complain: Complaints) -> Iterator[Found]:
         for number, lines in numbered(file, size, complain):
             seen = None if first else _at_once(lines)
             if seen is not None:
-                for at, (line, one) in enumerate(zip(lines, seen, strict=True), number):
-                    yield at, line, one, VERSION
+                yield number, lines, seen, VERSION
                 continue
             for at, line in enumerate(lines, number):
-                found = _quickly(at, line) or _slowly(path, at, line, first, complain)
-                if found is not None:
+                run = _quickly(at, line) or _slowly(path, at, line, first, complain)
+                if run is not None:
                     first = False
-                    yield found
+                    yield run
 
 
 def _at_once(lines: list[bytes]) -> list[Seen] | None:
@@ -125,19 +124,23 @@ def _at_once(lines: list[bytes]) -> list[Seen] | None:
     return seen if len(seen) == len(lines) else None
 
 
-def _quickly(number: int, line: bytes) -> Found | None:
+def _quickly(number: int, line: bytes) -> Run | None:
+    """A line by itself; None where it needs a closer look."""
     try:
         seen = _decode(line)
-        if seen.v != VERSION or seen.event == HEADER:
-            return None
         if not line.isascii():
             str(line, "utf-8")
     except (ValueError, TypeError, RecursionError):
         return None
-    return number, line, seen, VERSION
+    version = 1 if seen.v is msgspec.UNSET else seen.v
+    if type(version) is not int or not 1 <= version <= VERSION or seen.event == HEADER:
+        return None
+    if version < VERSION and seen.data is not None and seen.data.config is not None:
+        return None  # the only thing in an old record, save for a header, that a migration changes
+    return number, [line], [seen], version
 
 
-def _slowly(path: Path, number: int, line: bytes, first: bool, complain: Complaints) -> Found | None:
+def _slowly(path: Path, number: int, line: bytes, first: bool, complain: Complaints) -> Run | None:
     line = freed(line, number, complain)
     if not line:
         return None
@@ -149,7 +152,8 @@ def _slowly(path: Path, number: int, line: bytes, first: bool, complain: Complai
     wanted = None
     if isinstance(record.data, Mapping):
         wanted = Wanted(**{name: record.data[name] for name in _WANTED if name in record.data})
-    return number, line, Seen(cast(Any, record.event), record.turn, record.timestamp, VERSION, wanted), version
+    seen = Seen(cast(Any, record.event), record.turn, record.timestamp, VERSION, wanted)
+    return number, [line], [seen], version
 
 
 def freed(line: bytes, number: int, complain: Complaints) -> bytes:

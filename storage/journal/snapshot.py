@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,18 +121,16 @@ def resume(path: Path, session_id: str, *, messages: int | None = None) -> Resum
     replay = Replay(complain)
     every: list[SessionMessage] = []
     opening: list[SessionMessage] = []
-    records = scan(path, complain)
-    for number, line, seen, version in records:
+    for number, lines, seen, version in scan(path, complain):
         first = not replay.versions
         replay.take(number, seen, version)
-        if messages is None or seen.event == "turn_start":
-            held = messages_of(whole(line, path=path, first=first)[0])
-            opening = opening or held
-            every += held
-            if messages is not None and opening:
-                break
-    for number, _, seen, version in records:  # what is left where not every message is wanted
-        replay.take(number, seen, version)
+        if messages is None or not opening:
+            for line, one in zip(lines, seen, strict=True):
+                if messages is None or (one.event == "turn_start" and not opening):
+                    held = messages_of(whole(line, path=path, first=first)[0])
+                    every += held
+                    if one.event == "turn_start":
+                        opening = opening or held
     title = replay.title or (title_from(opening[0].content) if opening else "")
     snapshot = SessionSnapshot(
         session_id, replay.started_at or None, replay.last_at or None,
@@ -184,40 +182,44 @@ class Replay:
         self.blobs: dict[str, int] = {}
         self._explained = 0
 
-    def take(self, number: int, seen: Seen, version: int) -> None:
-        """The record of line ``number``. Called a million times for a large journal."""
-        event, turn, data, at = seen.event, seen.turn, seen.data, seen.timestamp
-        self.versions[version] += 1
-        if at and type(at) is str:
-            self.last_at = at
-            if not self.started_at:
-                self.started_at = at
-        else:
-            at = ""
-        if turn > self.turn_count:
-            self.turn_count = turn
-        if event == "tool_call":
-            name = _call_id(data)
-            # One without an id is found again by its order.
-            self._open[(turn, name) if name else number] = (turn, name, data, number)
-        elif event == "tool_result":
-            self._answered(turn, data)
-        elif event == "turn_start":
-            self.open_turn = (turn, at)
-            self._explained = self._complain.count
-            self.usage.turn_started()
-        elif event == "turn_end":
-            self._ended(turn, number)
-        elif data is not None:
-            self._header(data, number)
-        if data is None:
-            return
-        if data.usage is not None or data.cost is not None:
-            self.usage.take(number, turn, event, at, data)
-        if data.config is not None:
-            self._configured(data.config, number)
-        if data.blob is not None and isinstance(data.blob, Mapping):
-            self.blobs.setdefault(str(data.blob.get("sha256", "")), number)
+    def take(self, number: int, run: Sequence[Seen], version: int) -> None:
+        """Records of one version that follow each other, the first of them from line ``number``.
+
+        Goes over a million records of a large journal, hence the local names.
+        """
+        self.versions[version] += len(run)
+        if not self.started_at:
+            self.started_at = next((at for one in run if (at := _instant(one))), "")
+        self.last_at = next((at for one in reversed(run) if (at := _instant(one))), self.last_at)
+        calls, highest = self._open, self.turn_count
+        for line, one in enumerate(run, number):
+            event, turn, data = one.event, one.turn, one.data
+            if turn > highest:
+                highest = turn
+            if event == "tool_call":
+                name = _call_id(data)
+                # One without an id is found again by its order.
+                calls[(turn, name) if name else line] = (turn, name, data, line)
+            elif event == "tool_result":
+                name = _call_id(data)
+                calls.pop((turn, name) if name else self._first_open(turn), None)
+            elif event == "turn_start":
+                self.open_turn = (turn, _instant(one))
+                self._explained = self._complain.count
+                self.usage.turn_started()
+            elif event == "turn_end":
+                self._ended(turn, line)
+            elif data is not None:
+                self._header(data, line)
+            if data is None:
+                continue
+            if data.usage is not None or data.cost is not None:
+                self.usage.take(line, turn, event, _instant(one), data)
+            if data.config is not None:
+                self._configured(data.config, line)
+            if data.blob is not None and isinstance(data.blob, Mapping):
+                self.blobs.setdefault(str(data.blob.get("sha256", "")), line)
+        self.turn_count = highest
 
     @property
     def records(self) -> int:
@@ -229,12 +231,8 @@ class Replay:
         return tuple(OpenCall(turn, name, "" if data is None else str(data.name or data.tool or ""), number)
                      for turn, name, data, number in self._open.values())
 
-    def _answered(self, turn: int, data: Wanted | None) -> None:
-        name = _call_id(data)
-        key: object = (turn, name)
-        if not name:
-            key = next((key for key, call in self._open.items() if type(key) is int and call[0] == turn), None)
-        self._open.pop(key, None)
+    def _first_open(self, turn: int) -> object:
+        return next((key for key, call in self._open.items() if type(key) is int and call[0] == turn), None)
 
     def _ended(self, turn: int, number: int) -> None:
         if self.open_turn is not None and self.open_turn[0] == turn:
@@ -255,6 +253,10 @@ class Replay:
             self.config = dict(config)
         else:
             self._complain(number, f"config is no object but {type(config).__name__}: passed over")
+
+
+def _instant(one: Seen) -> str:
+    return one.timestamp if type(one.timestamp) is str else ""
 
 
 def _call_id(data: Wanted | None) -> str:

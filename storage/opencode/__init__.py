@@ -13,11 +13,10 @@ generations are in it, ``reading`` holds the queries, ``source`` is the session 
 sense of messages, ``turn`` runs one prompt, ``asks`` sees to what the agent asks meanwhile.
 """
 
-from storage.opencode.asks import PermissionAsk
 from storage.opencode.files import default_path
 from storage.opencode.reading import STILL_ANSWERING, Probe, SessionNotFound
 from storage.opencode.server import OpenCodeServer
 from storage.opencode.source import OpenCodeSource, extract_session_context
 
-__all__ = ["STILL_ANSWERING", "OpenCodeServer", "OpenCodeSource", "PermissionAsk", "Probe", "SessionNotFound",
-           "default_path", "extract_session_context"]
+__all__ = ["STILL_ANSWERING", "OpenCodeServer", "OpenCodeSource", "Probe", "SessionNotFound", "default_path",
+           "extract_session_context"]

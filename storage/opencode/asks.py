@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from msgspec import Raw
 
+from fsm.ports import PermissionAsk
 from storage.opencode.api import Api, ApiFailure
 from storage.opencode.wire import Permission, Question, Session
 
@@ -23,24 +23,12 @@ DENIED = "The person did not allow this. Go on without it and say so."
 NO_CHOICE = "Nobody can choose from a list here. Put the question into your reply instead."
 
 
-@dataclass(frozen=True, slots=True)
-class PermissionAsk:
-    """An agent's request for leave.
-
-    ``session`` is the one that was talked to, also where a sub-agent of it asks. ``what`` is OpenCode's
-    word (``bash``, ``edit``, ``external_directory``, …), ``patterns`` what it would be for (commands,
-    paths), ``detail`` the command or file itself where OpenCode tells it. All of it comes from a model.
-    """
-
-    id: str
-    session: str
-    what: str
-    patterns: tuple[str, ...] = ()
-    detail: str = ""
-
-
 class Asks:
-    """Those of all turns that run. ``timeout`` in seconds, for a person to answer."""
+    """Those of all turns that run. ``timeout`` in seconds, for a person to answer.
+
+    ``what`` of an ask is OpenCode's word (``bash``, ``edit``, ``external_directory``, …), its ``session``
+    the one that was talked to, also where a sub-agent asks in a session of its own.
+    """
 
     def __init__(self, api: Api, timeout: float) -> None:
         self._api, self._timeout = api, timeout

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from fsm.constants import RECENT_MSG_LIMIT
-from fsm.ports import Line, ModelError, Reply, SessionInfo
+from fsm.ports import Line, ModelError, PermissionAsk, Reply, SessionInfo
 from storage.opencode.answer import message_id
 from storage.opencode.api import Api, ApiFailure
-from storage.opencode.asks import Asks, PermissionAsk
+from storage.opencode.asks import Asks
 from storage.opencode.files import NAME
 from storage.opencode.history import read_lines
 from storage.opencode.reading import SessionNotFound
@@ -42,7 +42,7 @@ _EMPTY_MS = 1000
 
 
 class OpenCodeServer:
-    """An OpenCode 1.x server; implements :class:`fsm.ports.WritableSource`, and ``talk``.
+    """An OpenCode 1.x server; implements :class:`fsm.ports.WritableSource` and :class:`fsm.ports.Talks`.
 
     ``base_url`` is what ``opencode serve`` prints; ``model`` (provider, model) should be given, since
     without it a turn takes whatever model the session's last one named; ``directory`` is the folder of new
@@ -189,8 +189,8 @@ class OpenCodeServer:
 
         ``system`` is added behind OpenCode's own system text. ``call_id`` names the call: repeated, after a
         failure or a crash of either side, it never stores the text twice and never has a finished answer
-        made again; a turn that was cut off goes on behind its last finished step. ``show`` is told the text
-        so far, each time all of it; ``ask`` what the agent wants leave for (see :meth:`answer`; after
+        made again; a turn that was cut off goes on behind its last finished step. ``show`` is told the
+        text in pieces, as it is written; ``ask`` what the agent wants leave for (see :meth:`answer`; after
         ``ask_timeout`` it is refused). Turns on one session wait for one another, and for a turn that
         somebody else runs through this server. Cancelled or timed out, the turn is stopped in OpenCode too.
 

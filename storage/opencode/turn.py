@@ -19,10 +19,10 @@ from urllib.parse import quote
 from msgspec import Raw
 
 from fsm.language.redact import redact
-from fsm.ports import ModelError, Reply
+from fsm.ports import ModelError, PermissionAsk, Reply
 from storage.opencode.answer import BETWEEN, Progress, model_error, progress
 from storage.opencode.api import Api, ApiFailure
-from storage.opencode.asks import Asks, PermissionAsk
+from storage.opencode.asks import Asks
 from storage.opencode.wire import (
     Delta,
     Event,
@@ -329,13 +329,14 @@ class Turn:
                     self._wake.set()
 
     def _show_texts(self) -> None:
-        """Show the text so far. It only ever grows: what a lost event left out comes with the next look."""
+        """Show what the text has grown by. What a lost event left out comes with the next look, or stays
+        out where the text went on in the meantime: pieces that were shown cannot be taken back."""
         if self._show is None:
             return
         text = BETWEEN.join(text for text in self._texts.values() if text and not text.isspace())
         if text != self._shown and text.startswith(self._shown):
-            self._shown = text
-            self._show(text)
+            piece, self._shown = text[len(self._shown) :], text
+            self._show(piece)
 
 
 def now_passed(now: Progress) -> ModelError:

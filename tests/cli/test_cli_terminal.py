@@ -110,7 +110,7 @@ def test_a_draft_shows_while_it_is_written_and_ctrl_c_stops_it(home: Home, llm: 
         terminal.types("think about it\r")
         terminal.shows("slowly")
         terminal.types("\x03")
-        terminal.shows("Stopped.")
+        terminal.shows("Stopped.\n\n>")
         assert llm.client_left.wait(PATIENCE)
         terminal.types("and now?\r")
         terminal.shows("quick answer")
@@ -129,7 +129,7 @@ def test_a_marker_never_shows_while_the_answer_streams(home: Home, llm: FakeLLM)
         assert llm.asked.wait(PATIENCE)
         terminal.shows("…")
         terminal.types("\x03")
-        terminal.shows("Stopped.")
+        terminal.shows("Stopped.\n\n>")
         terminal.types("\x04")
         assert terminal.ends() == 0
     assert "REPLY" not in terminal.ever
@@ -187,7 +187,7 @@ def test_the_draft_is_replaced_by_the_answer_without_a_trace(home: Home, llm: Fa
         terminal.shows("drafted\n>")
         terminal.shows("command_looping ·")
         terminal.types("\x03")
-        terminal.shows("Stopped.")
+        terminal.shows("Stopped.\n\n>")
         terminal.types("go on\r")
         terminal.shows("answer of  several 行\n\n>")  # the blank line is the answer's, the draft has none
         terminal.types("once more\r")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from channels.xmpp import Standing, State
 from fsm.ports import DeliveryError
-from tests.support.xmpp_people import bot, person
+from tests.support.tcp_proxy import proxy
+from tests.support.xmpp_people import QUICK, bot, person
 from tests.support.xmpp_servers import Prosody, Server, running
 
 _numbers = itertools.count()
@@ -181,7 +183,8 @@ async def test_a_private_message_in_a_room_is_one_persons_and_answered_to_him_al
         alice.write(f"<presence type='unavailable' to='{room}/Alice'/>")
         await alice.settled()
         mallory.write(f"<presence to='{room}/Alice'/>")
-        await our.sees(lambda _: "Mallory" not in our.channel._seats[room].view.occupants)
+        mallory.says(room, "I am Alice", "groupchat")
+        await our.hears("I am Alice")
         with pytest.raises(DeliveryError, match=r"alice@xmpp\.test is no longer in .* as Alice") as refused:
             await our.sends(heard.reply_to, "secret 2", sender=heard.sender)
         assert refused.value.final
@@ -293,7 +296,7 @@ async def test_without_tls_no_password_is_sent_to_a_server(server: Server) -> No
 
 
 async def test_a_long_text_comes_whole_in_order_and_once(server: Server, room: str) -> None:
-    text = "\n\n".join(f"paragraph {n}: " + "字 & word " * 40 for n in range(60))
+    text = "\n\n".join(f"paragraph {n}: " + "字 & word " * 50 for n in range(60))
     assert len(text.encode()) > 30_000
     async with person(server, "alice") as alice, bot(server, room) as our:
         await alice.joins(room, "Alice")
@@ -327,7 +330,8 @@ async def test_a_request_to_see_the_bots_presence_is_not_granted(server: Server)
         await our.sends(mallory.jid, "hello")
         await mallory.hears("hello")
 
-        assert [p.get("type") for p in mallory.seen.items if p.get("from", "").startswith(our.account.jid)] == []
+        answers = {p.get("type") for p in mallory.seen.items if p.get("from", "").startswith(our.account.jid)}
+        assert answers <= {"unavailable"}, "neither `subscribed` nor a presence"
 
 
 async def test_a_text_for_somebody_who_is_not_there_fails(server: Server) -> None:
@@ -389,3 +393,90 @@ async def test_after_a_server_was_killed_everything_is_taken_up_again_once(tmp_p
                 assert sorted(said) == ["held 0", "held 1"]
                 assert our.texts == ["before", "after"]
                 assert [tell.kind for tell in our.notices.items if tell.kind == "room created"] == []
+
+
+async def test_a_short_cut_is_mended_in_the_same_session(server: Server, room: str) -> None:
+    async with person(server, "alice") as alice, proxy(server.port) as wire, bot(server, room, port=wire.port) as our:
+        await alice.joins(room, "Alice")
+        alice.says(room, "before", "groupchat")
+        await our.hears("before")
+        wire.refusing = True
+        wire.cut()
+        await our.reaches(State.BACKING_OFF)
+        sending = asyncio.ensure_future(our.sends(room, "held"))
+        alice.says(room, "missed", "groupchat")
+        alice.says(our.account.jid, "missed too")
+        await alice.settled()
+        wire.refusing = False
+        await our.reaches(State.JOINED)
+        await sending
+
+        assert not (await our.hears("missed")).delayed
+        assert not (await our.hears("missed too")).delayed
+        await alice.hears("held")
+        assert alice.bodies(f"{room}/小小莫") == ["held"]
+        assert sorted(our.texts) == ["before", "missed", "missed too"]
+        assert [p for p in alice.seen.items if p.get("from") == f"{room}/小小莫" and p.get("type")] == []
+
+
+@pytest.mark.parametrize(("answer_missed", "history"), [(600.0, False), (0.0, True)], ids=["young", "old"])
+async def test_what_was_missed_in_a_room_is_read_from_its_archive_once(
+    server: Server, room: str, answer_missed: float, history: bool
+) -> None:
+    async with (
+        person(server, "alice") as alice, proxy(server.port) as wire,
+        bot(server, room, port=wire.port, answer_missed=answer_missed, start=False) as our,
+    ):  # fmt: skip
+        await our.channel.start()
+        our.channel._wire.client.plugin["xep_0198"].allow_resume = False
+        await our.reaches(State.JOINED)
+        await alice.joins(room, "Alice")
+        alice.says(room, "before", "groupchat")
+        await our.hears("before")
+        wire.refusing = True
+        wire.cut()
+        await alice.seen.until(lambda p: p.get("from") == f"{room}/小小莫" and p.get("type") == "unavailable")
+        alice.says(room, "missed 1", "groupchat")
+        alice.says(room, "missed 2", "groupchat")
+        alice.says(our.account.jid, "missed too")
+        await alice.settled()
+        wire.refusing = False
+        await our.reaches(State.JOINED)
+        alice.says(room, "after", "groupchat")
+        await our.hears("after")
+        await our.hears("missed too")
+
+        of_room = [message for message in our.inbox.items if message.channel != "xmpp"]
+        assert [message.text for message in of_room] == ["before", "missed 1", "missed 2", "after"]
+        assert [message.delayed for message in of_room] == [False, history, history, False]
+        assert {message.sender for message in of_room} == {alice.jid}
+        assert our.texts.count("missed too") == 1
+
+
+async def test_a_server_that_says_nothing_any_more_is_noticed(server: Server, room: str) -> None:
+    timing = replace(QUICK, ping=0.2, answer=0.5)
+    async with proxy(server.port) as wire, bot(server, room, port=wire.port, timing=timing) as our:
+        wire.swallowing = True
+        assert "does not answer" in (await our.is_told("link")).text
+        wire.swallowing = False
+        await our.reaches(State.JOINED)
+        await our.sends(room, "back")
+
+
+async def test_a_server_that_accepts_and_never_answers_is_given_up(server: Server) -> None:
+    async with proxy(server.port) as wire:
+        wire.swallowing = True
+        async with bot(server, port=wire.port, timing=replace(QUICK, connect=0.3), start=False) as our:
+            await our.starts(State.BACKING_OFF)
+
+            assert "no session within 0.3 seconds" in (await our.is_told("link")).text
+
+
+async def test_nothing_of_the_library_is_left_behind(server: Server, room: str) -> None:
+    async with person(server, "alice") as alice:
+        before = asyncio.all_tasks()
+        async with bot(server, room) as our:
+            await our.sends(alice.jid, "bye")
+        async with asyncio.timeout(5):
+            while left := asyncio.all_tasks() - before:
+                await asyncio.wait(left, timeout=0.1)
