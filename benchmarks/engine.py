@@ -173,15 +173,18 @@ def compare(*, quick: bool = False) -> list[Row]:
     figure = {name: f"{value:,.0f} msg/s" for name, value in medians.items()}
     written = sum(len(commit) for commit in sample)
     how = (
-        f"{messages:,} messages of {persons:,} persons, {in_flight:,} in flight, synchronous FULL, WAL. Raw: aiosqlite, "
-        f"the {written} statements that the engine runs for a message, in the same tables, with all values made before "
-        f"the clock starts; whatever waits, {BATCH:,} at most, shares a transaction. It decides, reads and sends nothing. "
+        f"{messages:,} messages of {persons:,} persons, {in_flight:,} in flight, synchronous FULL, WAL. Raw: "
+        f"aiosqlite, the {written} statements that the engine runs for a message, in the same tables, with all values "
+        f"made before the clock starts; whatever waits, {BATCH:,} at most, shares a transaction. It decides, reads and "
+        "sends nothing. "
     )
     return [
         Row("engine / raw group commit", figure["ours"], figure["in turn"], medians["ours"] / medians["in turn"], LIMIT,
-            "at least", how=how + f"A message waits for the disk {len(sample)} times, one after the other, as in the engine, "
-            "so that nothing is acknowledged, asked or sent before it is on disk."),
-        Row("engine / raw, all in one commit", figure["ours"], figure["at once"], medians["ours"] / medians["at once"], None,
+            "at least",
+            how=how + f"A message waits for the disk {len(sample)} times, one after the other, as in the engine, so "
+            "that nothing is acknowledged, asked or sent before it is on disk."),
+        Row("engine / raw, all in one commit", figure["ours"], figure["at once"],
+            medians["ours"] / medians["at once"], None,
             how=how + "All of a message in one commit, which promises less than an engine must; shown and not judged."),
     ]  # fmt: skip
 

@@ -59,7 +59,7 @@ def _fill(path: Path, messages: int) -> None:
                 contents = [
                     {"type": "step-start", "snapshot": "4b825dc642cb6eb9a060e54bf8d69288fbee4904"},
                     {"type": "tool", "tool": "bash", "callID": f"call_{number}", "state": {
-                        "status": "completed", "input": {"command": "make test"}, "output": "ledger ... FAILED\n" * 12}},
+                        "status": "completed", "input": {"command": "make test"}, "output": "ledger FAILED\n" * 12}},
                     {"type": "text", "text": f"{ANSWER} ({number})"},
                     {"type": "step-finish", "reason": "stop", "cost": 0.01, "tokens": data["tokens"]},
                 ]  # fmt: skip
@@ -76,7 +76,8 @@ def _raw(path: Path) -> None:
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
         assert connection.execute("SELECT revert FROM session WHERE id = ?", (SESSION,)).fetchone() is not None
         rows = connection.execute(
-            "SELECT id, time_created, data FROM message WHERE session_id = ? ORDER BY time_created DESC, id DESC LIMIT ?",
+            "SELECT id, time_created, data FROM message WHERE session_id = ? "
+            "ORDER BY time_created DESC, id DESC LIMIT ?",
             (SESSION, LINES),
         ).fetchall()
         marks = ",".join("?" * len(rows))
@@ -93,7 +94,8 @@ def compare(*, quick: bool = False) -> list[Row]:
         path = Path(folder) / "opencode.db"
         _fill(path, messages)
         with closing(sqlite3.connect(path)) as opencode:
-            opencode.execute("UPDATE session SET time_updated = time_updated + 1")  # so there is a log, as with a writer
+            # So there is a log, as beside every database that somebody writes.
+            opencode.execute("UPDATE session SET time_updated = time_updated + 1")
             opencode.commit()
             source = OpenCodeSource(path)
             assert len(asyncio.run(_context(source))) == LINES

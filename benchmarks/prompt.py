@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.measure import Row
@@ -47,7 +48,7 @@ class _Full(MemorySource):
 
     async def context(self, session_id: str, limit: int = 200) -> Sequence[Line]:
         return [
-            Line("assistant" if n % 2 else "user", SAID[n % len(SAID)], AT - LINES + n, "" if n % 3 else "[xmpp]", f"l{n}")
+            Line("assistant" if n % 2 else "user", SAID[n % 4], AT - LINES + n, "" if n % 3 else "[xmpp]", f"l{n}")
             for n in range(LINES)
         ][-limit:]
 
@@ -71,8 +72,8 @@ async def _turn(folder: Path) -> list[str]:
         channels={(AGENT, "*"): InstantChannel()},
     )  # fmt: skip
     await engine.start()
-    inbound = Inbound("xmpp", "person@example.org", "Which sessions are there about billing?", "m1", AT, "person@example.org")
-    receipt = await engine.receive(AGENT, inbound)
+    who, asks = "person@example.org", "Which sessions are there about billing?"
+    receipt = await engine.receive(AGENT, Inbound("xmpp", who, asks, "m1", AT, who))
     assert await receipt.done is Disposition.REPLIED
     await engine.close()
     return model.prompts
@@ -93,10 +94,11 @@ def compare(*, quick: bool = False) -> list[Row]:
         prompts = asyncio.run(_turn(Path(folder)))
     assert len(prompts) == LOOPS
     whole = sum(_tokens(prompt) for prompt in prompts[1:])
-    repeated = sum(_tokens(_common(before, prompt)) for before, prompt in zip(prompts, prompts[1:], strict=False))
+    repeated = sum(_tokens(_common(before, prompt)) for before, prompt in pairwise(prompts))
     return [
-        Row("prompt / repeated from the call before", f"{repeated:,.0f} tokens", f"{whole:,.0f} tokens", repeated / whole,
-            LIMIT, "at least",
-            how=f"One turn of {LOOPS} calls, each answered with a list of sessions, over {LINES} lines of context; calls 2 "
-            f"to {LOOPS}, as JSON messages in order; a token is four characters. The peer is all of their tokens."),
+        Row("prompt / repeated from the call before", f"{repeated:,.0f} tokens", f"{whole:,.0f} tokens",
+            repeated / whole, LIMIT, "at least",
+            how=f"One turn of {LOOPS} calls, each answered with a list of sessions, over {LINES} lines of context; "
+            f"calls 2 to {LOOPS}, as JSON messages in order; a token is four characters. The peer is all of their "
+            "tokens."),
     ]  # fmt: skip

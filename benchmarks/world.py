@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from fsm.conversation import Bound, Conversation, Key
 from fsm.desk import Desk
 from fsm.effects import Disposition
 from fsm.ports import Change, ChatMessage, Inbound, Line, Outgoing, Reply, SessionInfo
-from fsm.runner import Engine, Receipt
+from fsm.runner import Engine
 from fsm.sessions import Sessions
 from session_router.clock import SystemClock
 from storage.sqlite import SqliteStore

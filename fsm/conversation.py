@@ -186,8 +186,11 @@ class Deadline(NamedTuple):
 
 def deadlines(conversation: Conversation) -> tuple[Deadline, ...]:
     """Every deadline that the conversation carries, earliest first."""
+    shown = conversation.shown
+    if shown is None and conversation.turn is None and conversation.silence_due is None:
+        return ()  # at rest, as most of them are
     found: list[Deadline] = []
-    if (shown := conversation.shown) is not None:
+    if shown is not None:
         found.append(Deadline(shown.deadline, shown.started, "selection", str(shown.number)))
     if conversation.silence_due is not None:
         started = conversation.silence_from if conversation.silence_from is not None else 0.0

@@ -211,7 +211,13 @@ class SqliteStore:
         A send whose id is in the outbox already replaces that text and keeps its place. A message
         that is settled is one of the change's own agent and channel; an unknown one is passed over.
         """
-        await self.commit_many((change,))
+        statements = [(sql, row) for _, sql, row in _writes(change)]
+
+        def work(raw: sqlite3.Connection) -> None:
+            for sql, row in statements:
+                raw.execute(sql, row)
+
+        await self._do(work, writes=bool(statements))
 
     async def commit_many(self, changes: Sequence[Change]) -> None:
         """As :meth:`commit`, for each of them in order, in one transaction: all or none."""

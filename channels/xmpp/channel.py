@@ -147,12 +147,14 @@ class XmppChannel:
         self._own_ids: Recent[str, None] = Recent()
         self._stanza_ids = False
         self._direct_last, self._direct_since = "", 0.0
+        self._direct_waiting: list[Element] | None = None
         self._events: deque[Event] = deque()
         self._running = False
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._loose: set[asyncio.Task[None]] = set()
         self._poke = asyncio.Event()
         self._greeted = asyncio.Event()
+        self._greeting = False
         self._on_the_wire = 0
         self._up_at = 0.0
         self._wire_or_none: Wire | None = None
@@ -291,6 +293,7 @@ class XmppChannel:
                 self._after("connect", seconds, lambda: BackoffOver(link))
             case Greet():
                 self._greeted.clear()
+                self._greeting = True
                 self._run("greet", self._greet(self._now.link))
             case EnterRoom(room, within):
                 link = self._now.link
@@ -313,6 +316,7 @@ class XmppChannel:
             case FailOutput(rooms, reason, final):
                 for room in self._seats if rooms is None else rooms:
                     self._cancel(f"limit {room}")
+                    self._cancel(f"enter {room}")
                     self._seats[room].waiting = None
                 self._sender.fail(rooms, reason, final=final)
             case Tell(kind, text):
@@ -385,7 +389,7 @@ class XmppChannel:
         self._take(LinkUp(self._on_the_wire, resumed))
         if self.state in (State.JOINING, State.JOINED):
             self._run("watch", self._watch())
-            if resumed and not self._greeted.is_set():  # the link broke before it could be done
+            if resumed and self._greeting:  # the link broke before it was done
                 self._run("greet", self._greet(self._now.link))
 
     def _lost(self, reason: str) -> None:
@@ -405,10 +409,15 @@ class XmppChannel:
         with suppress(QueryFailed):
             features = await self._wire.features(self._me, timing.answer)
         self._stanza_ids = FEATURE_STANZA_IDS in features
+        self._direct_waiting = self._direct_waiting or []
         self._wire.send(Element(f"{CLIENT}presence"))
         self._greeted.set()
         if FEATURE_ARCHIVE in features:
             await self._read_direct_archive()
+        waiting, self._direct_waiting = self._direct_waiting, None
+        for message in waiting:
+            self._hear_direct(message)
+        self._greeting = False
         if self._now.link == link:
             self._sender.release([""], fresh=True)
 
@@ -591,7 +600,10 @@ class XmppChannel:
             self._spawn(self._learn_features(seat))
         else:
             self._hear_receipt(xml)
-            self._hear_direct(xml)
+            if self._direct_waiting is None:
+                self._hear_direct(xml)
+            else:
+                self._direct_waiting.append(xml)
 
     def _hear_groupchat(self, seat: _Seat, xml: Element) -> None:
         if read_configuration(xml, seat.view):
@@ -647,7 +659,7 @@ class XmppChannel:
             self._sender.received(id, xml.get("from", ""))
 
     def _confirm_receipt(self, heard: Heard) -> None:
-        if not self._sender.gates[""].opened:
+        if self.state not in (State.JOINING, State.JOINED):
             return
         message = Element(f"{CLIENT}message", {"to": heard.address, "type": "chat"})
         SubElement(message, f"{RECEIPTS}received", {"id": heard.message_id})

@@ -333,6 +333,11 @@ def is_of_no_room(now: Connection, event: OfRoom) -> bool:
     return room is None or room.standing is Standing.GONE
 
 
+def is_out_of_turn(now: Connection, event: RoomCaughtUp) -> bool:
+    """The room was lost again before it was caught up with."""
+    return (room := now.room(event.room)) is None or room.standing is not Standing.CATCHING_UP
+
+
 def is_resumed_and_settled(now: Connection, event: LinkUp) -> bool:
     """The session of before goes on, and no room was left to enter."""
     return event.resumed and all(room.settled for room in now.rooms)
@@ -572,6 +577,7 @@ TABLE = (
 
     on(UP,              FROM_ROOM,       SAME,        ignore,              is_of_no_room),
     on(UP,              RoomEntered,     JOINING,     catch_up),
+    on(UP,              RoomCaughtUp,    SAME,        ignore,              is_out_of_turn),
     on(UP,              RoomCaughtUp,    JOINED,      release,             is_the_last),
     on(UP,              RoomCaughtUp,    SAME,        release),
     on(UP,              RoomRefused,     JOINING,     retry_the_room,      may_pass),

@@ -110,7 +110,7 @@ class Wire:
             client.register_plugin(plugin)
         for feature in FEATURES:
             client.plugin["xep_0030"].add_feature(feature)
-        self._sm = client.plugin["xep_0198"]
+        self._sm: Any = client.plugin["xep_0198"]
         # The library would acknowledge what has only just come in.
         vars(self._sm)["send_ack"] = self._answer_ack_request
         for name, tag, take in (

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
+import channels.xmpp.connection as xmpp
 import fsm.table
 from fsm.conversation import Edge as Taken
 from fsm.conversation import State
@@ -65,7 +66,13 @@ def _conversation() -> Drawing:
     )
 
 
-MACHINES: dict[str, Callable[[], Drawing]] = {"conversation": _conversation}
+def _xmpp() -> Drawing:
+    return extract(
+        "xmpp", xmpp.TABLE, states=tuple(xmpp.State), initial=xmpp.State.OFFLINE, groups=named_groups(xmpp)
+    )
+
+
+MACHINES: dict[str, Callable[[], Drawing]] = {"conversation": _conversation, "xmpp": _xmpp}
 """Every machine that is drawn, by the name that the command line takes."""
 
 

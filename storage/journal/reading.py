@@ -65,7 +65,7 @@ class Seen(msgspec.Struct, gc=False):
 
     event: Literal["turn_start", "tool_call", "tool_result", "turn_end", "header"]
     turn: Annotated[int, msgspec.Meta(ge=0)]
-    timestamp: Any = None
+    timestamp: str | None = None
     v: Any = msgspec.UNSET
     data: Wanted | None = None
 

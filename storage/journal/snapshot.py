@@ -189,8 +189,8 @@ class Replay:
         """
         self.versions[version] += len(run)
         if not self.started_at:
-            self.started_at = next((at for one in run if (at := _instant(one))), "")
-        self.last_at = next((at for one in reversed(run) if (at := _instant(one))), self.last_at)
+            self.started_at = next((one.timestamp for one in run if one.timestamp), "")
+        self.last_at = next((one.timestamp for one in reversed(run) if one.timestamp), self.last_at)
         calls, highest = self._open, self.turn_count
         for line, one in enumerate(run, number):
             event, turn, data = one.event, one.turn, one.data
@@ -204,7 +204,7 @@ class Replay:
                 name = _call_id(data)
                 calls.pop((turn, name) if name else self._first_open(turn), None)
             elif event == "turn_start":
-                self.open_turn = (turn, _instant(one))
+                self.open_turn = (turn, one.timestamp or "")
                 self._explained = self._complain.count
                 self.usage.turn_started()
             elif event == "turn_end":
@@ -214,7 +214,7 @@ class Replay:
             if data is None:
                 continue
             if data.usage is not None or data.cost is not None:
-                self.usage.take(line, turn, event, _instant(one), data)
+                self.usage.take(line, turn, event, one.timestamp or "", data)
             if data.config is not None:
                 self._configured(data.config, line)
             if data.blob is not None and isinstance(data.blob, Mapping):
@@ -253,10 +253,6 @@ class Replay:
             self.config = dict(config)
         else:
             self._complain(number, f"config is no object but {type(config).__name__}: passed over")
-
-
-def _instant(one: Seen) -> str:
-    return one.timestamp if type(one.timestamp) is str else ""
 
 
 def _call_id(data: Wanted | None) -> str:

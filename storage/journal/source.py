@@ -147,9 +147,8 @@ class JournalSource:
                 continue
             if not seen.blank:
                 found.append(self._info(path, seen))
-        gone = self._glances.keys() - set(names)
-        for name in gone:
-            del self._glances[name]
+        for name in set(self._glances).difference(names):  # a copy at once: other threads look as well
+            self._glances.pop(name, None)
         return sorted(found, key=lambda info: (-info.active_at, info.id))
 
     def _find(self, session_id: str) -> SessionInfo | None:

@@ -285,12 +285,30 @@ async def test_a_turn_waits_for_the_one_of_somebody_at_the_terminal(
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1.2):  # time enough for it to look, and to be wrong
             await asyncio.shield(talking)
-    assert llm.count("chat") == 0
+    assert await prompts(server, session) == ["terminal [hold]"]
     llm.release()
 
     assert (await talking).text == "echo: chat"
     assert [line.text for line in await server.context(session.id)] == [
         "terminal [hold]", "first last", "chat", "echo: chat"]
+
+
+async def test_a_turn_cancelled_while_it_waits_leaves_the_one_of_somebody_at_the_terminal_alone(
+    server: OpenCodeServer, opencode: OpenCode, llm: FakeAgentLLM, session: SessionInfo
+) -> None:
+    body = {"agent": "plan", "parts": [{"type": "text", "text": "left alone [hold]"}]}
+    await raw(opencode, "POST", f"/session/{session.id}/prompt_async", body)
+    await asked(llm, "left alone")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.7):
+            await server.talk(session.id, "never mind", system="", call_id="alone/1")
+    assert await is_busy(opencode, session)
+    llm.release()
+
+    async def is_answered() -> bool:
+        return [line.text for line in await server.context(session.id)] == ["left alone [hold]", "first last"]
+
+    await until(is_answered)
 
 
 async def test_a_cancelled_turn_is_stopped_in_opencode_too(

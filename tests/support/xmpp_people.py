@@ -5,44 +5,45 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
-from xml.etree.ElementTree import Element, tostring
+from typing import Any
+from xml.etree.ElementTree import Element, fromstring
 
-from channels.xmpp import Connection, State, Tell, Timing, XmppAccount, XmppChannel
+from channels.xmpp import State, Tell, Timing, XmppAccount, XmppChannel
 from fsm.conversation import Key
 from fsm.ports import Inbound, Outgoing
 from session_router.clock import SystemClock
 from tests.support.xmpp_servers import HOST, Server
-
-T = TypeVar("T")
 
 CLIENT = "{jabber:client}"
 QUICK = Timing(connect=5.0, join=5.0, confirm=5.0, receipt=0.5, answer=5.0, ping=30.0, base=0.05, cap=0.4)
 """Seconds short enough for a server on this machine."""
 
 
-class Heap(asyncio.Condition):
+class Heap:
     """What has come so far, and waiting for what is to come."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.items: list[Any] = []
+        self._waiting: list[tuple[Callable[[Any], bool], asyncio.Future[Any]]] = []
 
     def add(self, item: Any) -> None:
         self.items.append(item)
-
-        async def tell() -> None:
-            async with self:
-                self.notify_all()
-
-        asyncio.ensure_future(tell())
+        for wanted, found in self._waiting:
+            if not found.done() and wanted(item):
+                found.set_result(item)
 
     async def until(self, wanted: Callable[[Any], bool], within: float = 15.0) -> Any:
         """The first item that is wanted, as soon as it is there."""
-        async with asyncio.timeout(within):
-            async with self:
-                await self.wait_for(lambda: any(wanted(item) for item in self.items))
-        return next(item for item in self.items if wanted(item))
+        for item in self.items:
+            if wanted(item):
+                return item
+        waiting = (wanted, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        try:
+            async with asyncio.timeout(within):
+                return await waiting[1]
+        finally:
+            self._waiting.remove(waiting)
 
 
 class Person:
@@ -64,8 +65,6 @@ class Person:
 
     async def asks(self, kind: str, to: str, payload: str) -> None:
         iq = self.client.make_iq(itype=kind, ito=to)
-        from xml.etree.ElementTree import fromstring
-
         iq.xml.append(fromstring(payload))
         await iq.send(timeout=10)
 
@@ -111,13 +110,14 @@ def said(message: Element) -> bool:
 
 
 @asynccontextmanager
-async def person(server: Server, name: str, resource: str = "phone", *, available: bool = True) -> AsyncIterator[Person]:
+async def person(server: Server, name: str) -> AsyncIterator[Person]:
+    """Somebody who has logged in and can be reached."""
     from slixmpp import ClientXMPP
     from slixmpp.xmlstream.handler import Callback
     from slixmpp.xmlstream.matcher import MatchXPath
 
     plain = {"feature_mechanisms": {"unencrypted_scram": True, "unencrypted_plain": True}}
-    client = ClientXMPP(f"{name}@{HOST}/{resource}", f"pw-{name}", plugin_config=plain)
+    client = ClientXMPP(f"{name}@{HOST}/phone", f"pw-{name}", plugin_config=plain)
     client.enable_direct_tls = client.enable_starttls = False
     client.enable_plaintext = True
     for plugin in ("xep_0030", "xep_0045", "xep_0199"):
@@ -129,8 +129,7 @@ async def person(server: Server, name: str, resource: str = "phone", *, availabl
         )
     client.connect("127.0.0.1", server.port)
     await client.wait_until("session_start", 10)
-    if available:
-        client.send_presence()
+    client.send_presence()
     try:
         yield someone
     finally:
@@ -182,10 +181,6 @@ class Bot:
     def texts(self) -> list[str]:
         return [message.text for message in self.inbox.items]
 
-    async def sees(self, wanted: Callable[[Connection], bool], within: float = 15.0) -> None:
-        if not wanted(self.channel.connection):
-            await self.states.until(wanted, within)
-
 
 def account(server: Server, *rooms: str, **more: Any) -> XmppAccount:
     settings: dict[str, Any] = {
@@ -205,7 +200,3 @@ async def bot(server: Server, *rooms: str, start: bool = True, **more: Any) -> A
         yield made
     finally:
         await made.channel.close(drain=False)
-
-
-def as_text(xml: Element) -> str:
-    return tostring(xml, encoding="unicode")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from storage.journal import (
+    VERSION,
     Journal,
     JournalBusy,
     JournalError,
@@ -478,6 +479,10 @@ def test_a_gap_in_the_steps_is_a_clear_error(tmp_path: Path) -> None:
     assert (gap.value.version, gap.value.line) == (2, 7)
     assert "Nothing was changed" in str(gap.value)
     assert migrate_line({"v": 3}, steps={}) == {"v": 3}
+
+
+def test_every_version_has_a_step_to_the_next() -> None:
+    assert sorted(STEPS) == list(range(1, VERSION))
 
 
 def test_a_record_that_was_read_is_written_as_it_was(tmp_path: Path) -> None:

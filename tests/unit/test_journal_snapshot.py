@@ -114,6 +114,19 @@ def test_a_journal_in_the_form_of_the_original_loads(tmp_path: Path) -> None:
     assert found.snapshot.config == SessionConfig()
 
 
+def test_instants_that_are_numbers_or_missing_harm_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "ses_a.jsonl"
+    lines = ['{"v":3,"turn":1,"event":"turn_start","data":{}}',
+             '{"v":3,"timestamp":1768464000000,"turn":1,"event":"turn_end","data":{}}',
+             '{"v":3,"timestamp":[],"turn":2,"event":"turn_start","data":null}']
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    found = resume(path, "ses_a").snapshot
+
+    assert found.started_at == found.last_activity_at == "2026-01-15T08:00:00.000000Z"
+    assert show(path)["interruptedTurn"] == {"turn": 2, "startedAt": None}
+
+
 @pytest.mark.parametrize("count", [0, 1, 3, 200])
 def test_a_resume_may_ask_for_the_newest_messages_only(tmp_path: Path, count: int) -> None:
     path = a_session(tmp_path)
