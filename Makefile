@@ -20,7 +20,7 @@ chat: $(VENV)/.has-chat
 	@$(BIN)/session-router chat $(ARGS)
 
 test: $(VENV)/.has-test lint
-	@echo "Running the tests, the embedded model's own included (no network is used)." >&2
+	@echo "Running the tests, against the embedded model and real servers on this machine; the first run installs those outside this folder." >&2
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/.has-test

@@ -26,7 +26,12 @@ from session_router.process import tune
 from storage.schema import prepare
 
 LIMIT = 0.5
-"""Messages a second of the engine to those of a raw writer that commits as often."""
+"""Messages a second of the engine to those of a raw writer that commits as often.
+
+Where the rest goes, on two cores with Python 3.11: of some 270 µs a message, 210 are the loop's own Python, with a
+store in memory in place of the disk as well (three steps, four tasks, some fifty values made, two conversations
+encoded), and the store's thread, which needs the interpreter's lock for every row, takes the rest.
+"""
 BATCH = 1000
 """Commits in one transaction of a raw writer at most, as in the engine's store."""
 

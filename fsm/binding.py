@@ -104,7 +104,7 @@ async def read_active_sender(store: Store, agent: str) -> tuple[str, float] | No
     return None
 
 
-async def record_active_sender(store: Store, agent: str, session_id: str, at: float) -> None:
-    """Remember that the agent's ``session_id`` spoke in a group at ``at``."""
+def active_sender_record(agent: str, session_id: str, at: float) -> tuple[str, str]:
+    """(key, value) that remembers that the agent's ``session_id`` spoke in a group at ``at``."""
     value = json.dumps({"session_id": session_id, "timestamp": at, "source": "cli"}, ensure_ascii=False)
-    await store.set_meta(f"{ACTIVE_SENDER_KEY}:{agent}", value)
+    return f"{ACTIVE_SENDER_KEY}:{agent}", value

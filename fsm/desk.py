@@ -94,6 +94,13 @@ class Desk:
         self._prompts: dict[str, tuple[ChatMessage, ...]] = {}
         self._systems: dict[tuple[str, str], str] = {}
 
+    def take_over(self, other: Desk) -> None:
+        """Go on where another desk of the same agent stands: the prompts of running turns stay as they are, and
+        the door remembers whom it has let in."""
+        self._prompts = other._prompts
+        self.gatekeeper.recent, self.gatekeeper.room = other.gatekeeper.recent, other.gatekeeper.room
+        self.gatekeeper.in_a_row = other.gatekeeper.in_a_row
+
     # -- hearing ---------------------------------------------------------------------------------
 
     def tag(self, inbound: Inbound) -> str:
@@ -280,7 +287,8 @@ class Desk:
     async def _base(self, key: Key, turn: Turn) -> tuple[ChatMessage, ...]:
         base = self._prompts.get(turn.id)
         if base is None:
-            context = await self.sessions.context(turn.bound.session, self.agent.limits.recent_msg_limit)
+            limit = self.agent.limits.recent_msg_limit
+            context = await self.sessions.context(turn.bound.session, limit, agent=self.agent.name)
             context = [line for line in context if line.id != turn.message.ref]
             base = base_prompt(self.agent, self._system(key), context, turn.message.prompt)
             self._prompts[turn.id] = base

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fsm.agent import Agent
 from fsm.conversation import Bound, Kept
 from fsm.language.matching import match_sessions
+from fsm.language.own_lines import as_read_by
 from fsm.ports import (
     Journals,
     Line,
@@ -90,19 +91,20 @@ class Sessions:
             raise problem
         return None
 
-    async def context(self, session_id: str, limit: int) -> Sequence[Line]:
-        """The newest ``limit`` lines, oldest first: the source's own and the ones that we keep.
+    async def context(self, session_id: str, limit: int, *, agent: str = "") -> Sequence[Line]:
+        """The newest ``limit`` lines, oldest first: the source's own and the ones that we keep. What ``agent`` said
+        from the command line is tagged as its own.
 
         Raises:
             SourceError: the source that may hold the session cannot be read. An empty context
                 would be a wrong answer in disguise.
         """
-        kept = list(await self.store.lines(session_id, limit))
+        kept = [as_read_by(line, agent) for line in await self.store.lines(session_id, limit)]
         lines: list[Line] = []
         for source in self.sources:
             try:
                 if await source.find(session_id) is not None:
-                    lines = list(await source.context(session_id, limit))
+                    lines = [as_read_by(line, agent) for line in await source.context(session_id, limit)]
                     break
             except SourceError as error:
                 if error.kind != "missing":

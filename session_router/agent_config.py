@@ -48,7 +48,7 @@ def _listed(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-def _not_a_switch(value: object) -> object:
+def not_a_switch(value: object) -> object:
     # pydantic would take true for 1.
     if isinstance(value, bool):
         raise ValueError("expected a number, not true or false")
@@ -117,11 +117,11 @@ def one_spelling(values: Mapping[Any, Any]) -> dict[Any, Any]:
 def _limit(name: str, default: Any, kind: Any) -> tuple[Any, Any]:
     if kind is int:
         return Annotated[
-            int, BeforeValidator(_not_a_switch), Field(ge=0 if name in MAY_BE_ZERO else 1, le=MOST)
+            int, BeforeValidator(not_a_switch), Field(ge=0 if name in MAY_BE_ZERO else 1, le=MOST)
         ], default
     if kind is float:
-        return Annotated[float, BeforeValidator(_not_a_switch), Field(gt=0, le=MOST, allow_inf_nan=False)], default
-    seconds = Annotated[float, BeforeValidator(_not_a_switch), Field(ge=0, le=MOST, allow_inf_nan=False)]
+        return Annotated[float, BeforeValidator(not_a_switch), Field(gt=0, le=MOST, allow_inf_nan=False)], default
+    seconds = Annotated[float, BeforeValidator(not_a_switch), Field(ge=0, le=MOST, allow_inf_nan=False)]
     return Annotated[tuple[seconds, ...], Field(min_length=1)], default
 
 
@@ -168,6 +168,32 @@ class GroupConfig(Table):
     nicks: bool = False
 
 
+class XmppConfig(Table):
+    """How an agent reaches its XMPP server, where DNS and the defaults do not do. Seconds for ``answer_missed``: how
+    old what was said in a room while the link was down may be and still be answered. See
+    :class:`channels.xmpp.XmppAccount`."""
+
+    host: str = ""
+    port: Annotated[int, BeforeValidator(not_a_switch), Field(ge=1, le=65535)] | None = None
+    direct_tls: bool = False
+    ca_file: Path | None = None
+    plaintext_loopback: bool = False
+    resource: Name = "session-router"
+    history: Annotated[int, BeforeValidator(not_a_switch), Field(ge=0, le=1000)] = 20
+    answer_missed: Annotated[float, BeforeValidator(not_a_switch), Field(ge=0, le=MOST, allow_inf_nan=False)] = 600.0
+
+    @field_validator("ca_file")
+    @classmethod
+    def _beside_the_config(cls, file: Path | None, info: ValidationInfo) -> Path | None:
+        return absolute(file, info) if file else None
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Self:
+        if bool(self.host) != bool(self.port):
+            raise ValueError("host and port go together; give both or neither")
+        return self
+
+
 class AgentConfig(Table):
     """One ``[agents.NAME]``. Beside its fields it takes every key of :class:`LimitKeys` at its own level."""
 
@@ -196,7 +222,11 @@ class AgentConfig(Table):
     password_file: Path | None = None
     rooms: Names = ()
     """Rooms to join; those of ``groups`` are joined as well."""
-    http_port: Annotated[int, BeforeValidator(_not_a_switch), Field(ge=1, le=65535)] | None = None
+    xmpp: XmppConfig = XmppConfig()
+    http_port: Annotated[int, BeforeValidator(not_a_switch), Field(ge=1, le=65535)] | None = None
+    http_token_env: str = ""
+    http_token_file: Path | None = None
+    """Without either, a token is made up at the first start and kept in ``data_dir``."""
 
     @model_validator(mode="before")
     @classmethod
@@ -237,15 +267,16 @@ class AgentConfig(Table):
                 raise ValueError("write rooms without `xmpp:` before them, such as team@muc.example.org")
         return rooms
 
-    @field_validator("password_env")
+    @field_validator("password_env", "http_token_env")
     @classmethod
-    def _is_a_variable(cls, name: str) -> str:
+    def _is_a_variable(cls, name: str, info: ValidationInfo) -> str:
         # Capitals only: a password put here by mistake seldom looks so.
         if name and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
-            raise ValueError("expected the name of an environment variable in capitals, not a password")
+            kind = "password" if info.field_name == "password_env" else "token"
+            raise ValueError(f"expected the name of an environment variable in capitals, not a {kind}")
         return name
 
-    @field_validator("password_file")
+    @field_validator("password_file", "http_token_file")
     @classmethod
     def _beside_the_config(cls, file: Path | None, info: ValidationInfo) -> Path | None:
         return absolute(file, info) if file else None
@@ -259,6 +290,8 @@ class AgentConfig(Table):
     def _one_password(self) -> Self:
         if sum((self.password is not None, bool(self.password_env), self.password_file is not None)) > 1:
             raise ValueError("give one of password, password_env and password_file")
+        if self.http_token_env and self.http_token_file:
+            raise ValueError("give one of http_token_env and http_token_file")
         return self
 
     @property
@@ -296,20 +329,32 @@ class AgentConfig(Table):
 
         Raises :class:`ConfigError` where the variable is not set or the file cannot be used.
         """
-        if self.password_env:
-            if not (value := environ.get(self.password_env)):
-                raise _wrong("password_env", f"the environment variable {self.password_env} is not set; set it")
-            return SecretStr(value)
-        if self.password_file:
-            try:
-                value = self.password_file.read_text(encoding="utf-8").rstrip("\r\n")
-            except (OSError, UnicodeDecodeError) as error:
-                reason = error.strerror if isinstance(error, OSError) else "it is no text"
-                raise _wrong("password_file", f"{self.password_file} cannot be read ({reason}); correct it") from None
-            if not value or "\n" in value:
-                raise _wrong("password_file", f"{self.password_file} has to hold one line, the password")
-            return SecretStr(value)
-        return self.password
+        return _secret("password", self.password_env, self.password_file, environ) or self.password
+
+    def http_token(self, environ: Mapping[str, str] = os.environ) -> SecretStr | None:
+        """The token of the HTTP port that the config gives; None where one is to be made up.
+
+        Raises :class:`ConfigError` where the variable is not set or the file cannot be used.
+        """
+        return _secret("http_token", self.http_token_env, self.http_token_file, environ)
+
+
+def _secret(key: str, variable: str, file: Path | None, environ: Mapping[str, str]) -> SecretStr | None:
+    if variable:
+        if not (value := environ.get(variable)):
+            raise _wrong(f"{key}_env", f"the environment variable {variable} is not set; set it")
+        return SecretStr(value)
+    if file:
+        try:
+            value = file.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise _wrong(f"{key}_file", f"{file} cannot be read ({reason}); correct it") from None
+        if not value or "\n" in value:
+            what = "password" if key == "password" else "token"
+            raise _wrong(f"{key}_file", f"{file} has to hold one line, the {what}")
+        return SecretStr(value)
+    return None
 
 
 def _wrong(key: str, text: str) -> ConfigError:

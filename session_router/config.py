@@ -41,9 +41,11 @@ from session_router.agent_config import (
     Language,
     LimitKeys,
     Table,
+    XmppConfig,
     absolute,
     bad_name,
     environ_of,
+    not_a_switch,
     one_spelling,
     with_absolute_paths,
 )
@@ -53,6 +55,7 @@ from storage.opencode import default_path
 
 __all__ = [
     "DEFAULT_AGENT",
+    "DRAIN_TIMEOUT",
     "AgentConfig",
     "Config",
     "ConfigError",
@@ -61,17 +64,23 @@ __all__ = [
     "ModelSettings",
     "Sources",
     "StoreConfig",
+    "XmppConfig",
     "agent_from_mapping",
     "describe",
     "load",
 ]
 
+DRAIN_TIMEOUT = 20.0
+
 
 class StoreConfig(Table):
     """The engine's own file. A relative ``path`` begins in ``data_dir``. ``synchronous`` is SQLite's: with
-    FULL nothing accepted is lost in a power cut, with NORMAL nothing when the process is killed."""
+    FULL nothing accepted is lost in a power cut, with NORMAL nothing when the process is killed. ``mirror``: a
+    ``state.db`` of Hermes (true for its usual place) that gets a copy of the active senders, for programs that look
+    for them there; after validation an absolute path, or None."""
 
     path: Path = Path("engine.db")
+    mirror: Annotated[Path | None, PlainValidator(lambda value, info: _hermes(value, info))] = None
     synchronous: Annotated[
         Literal["FULL", "NORMAL", "OFF"], BeforeValidator(lambda v: v.upper() if isinstance(v, str) else v)
     ] = "FULL"
@@ -129,6 +138,12 @@ class Config(Table):
     model: ModelSettings | None = None
     words: ExtraWords = Field(default=WORDS, repr=False)
     limits: LimitKeys = LimitKeys()
+    drain_timeout: Annotated[
+        float, BeforeValidator(not_a_switch), Field(ge=0, le=3600, allow_inf_nan=False)
+    ] = DRAIN_TIMEOUT
+    """Seconds that running turns have to end when `run` is told to stop, or an agent is taken out."""
+    log_bodies: bool = False
+    """Whether the log of `run` may hold what people and agents write."""
     agents: dict[str, AgentConfig] = Field(default_factory=dict)
 
     _file: Path | None = PrivateAttr(default=None)
@@ -283,6 +298,8 @@ def describe(config: Config) -> dict[str, Any]:
         "data_dir": str(config.data_dir),
         "store": config.store.model_dump(mode="json"),
         "sources": config.sources.model_dump(mode="json"),
+        "drain_timeout": config.drain_timeout,
+        "log_bodies": config.log_bodies,
         "agents": {name: _describe_agent(agent) for name, agent in config.agents.items()},
     }
     masked: dict[str, Any] = _plain(shown)

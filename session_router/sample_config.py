@@ -47,6 +47,14 @@ _COMMENTS = {
         'Whose direct messages are answered ("*" for everybody). The terminal is always allowed.',
         '谁的私聊会得到回答（"*" 为所有人）。终端始终允许。',
     ),
+    "run": (
+        "For `run`: seconds that running turns have to end, and whether its log may hold what is written.",
+        "用于 run：停止时给进行中的回合多少秒；日志里是否可以写消息内容。",
+    ),
+    "mirror": (
+        "A copy of the active senders for other programs, in Hermes' state.db (true: its usual place).",
+        "把 active sender 抄一份到 Hermes 的 state.db（true 为默认位置），供其他程序读取。",
+    ),
     "examples": (
         "Three agents of one group, each with its session, its own HTTP port and its gateway. Passwords come",
         "同一个群里的三个 agent，各有自己的会话、HTTP 端口和网关。密码来自环境变量",
@@ -73,11 +81,16 @@ _TEMPLATE = """\
 {language_line}
 ## {data}
 # data_dir = "~/.local/share/session-router"
+## {run}
+# drain_timeout = 20
+# log_bodies = false
 
 [store]
 # path = "engine.db"
 ## {store}
 # synchronous = "FULL"
+## {mirror}
+# mirror = false
 
 [sources]
 ## {sources}

@@ -13,6 +13,13 @@ as the fallback text that its sender's client puts beside it.
 
 from channels.xmpp.account import XmppAccount
 from channels.xmpp.channel import XmppChannel, XmppMissing
-from channels.xmpp.connection import Connection, Room, Standing, State, Tell, Timing
+from channels.xmpp.events import (
+    Connection,
+    Room,
+    Standing,
+    State,
+    Tell,
+    Timing,
+)
 
 __all__ = ["Connection", "Room", "Standing", "State", "Tell", "Timing", "XmppAccount", "XmppChannel", "XmppMissing"]

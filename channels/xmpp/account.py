@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from channels.splitting import SMALLEST
-from channels.xmpp.connection import Timing
+from channels.xmpp.events import (
+    Timing,
+)
 
 BODY_BYTES = 8_000
 """Bytes of one message body as it goes over the wire. RFC 6120 lets a server refuse stanzas above 10,000."""

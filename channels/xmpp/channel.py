@@ -7,16 +7,15 @@ import logging
 import random as chance
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, assert_never
 from xml.etree.ElementTree import Element, SubElement
 from xml.sax.saxutils import escape
 
 from channels.splitting import split
 from channels.xmpp.account import XmppAccount, bare, resource
-from channels.xmpp.archive import Archive, QueryFailed, stamp
-from channels.xmpp.connection import (
+from channels.xmpp.archive import QueryFailed
+from channels.xmpp.connection import step
+from channels.xmpp.events import (
     BackoffOver,
     CatchUp,
     Cause,
@@ -48,34 +47,11 @@ from channels.xmpp.connection import (
     Tell,
     WaitToConnect,
     WaitToEnter,
-    step,
 )
+from channels.xmpp.hearing import Hearing, Told
 from channels.xmpp.inbox import Inbox, Receive
-from channels.xmpp.recent import Recent
 from channels.xmpp.sending import Sender, Text
-from channels.xmpp.stanzas import (
-    CLIENT,
-    FEATURE_ARCHIVE,
-    FEATURE_STANZA_IDS,
-    MUC,
-    MUC_USER,
-    RECEIPTS,
-    SID,
-    Archived,
-    Entered,
-    Heard,
-    Known,
-    Left,
-    Refused,
-    RoomView,
-    error_may_pass,
-    is_subject,
-    read_configuration,
-    read_direct_message,
-    read_error,
-    read_presence,
-    read_room_message,
-)
+from channels.xmpp.stanzas import CHATSTATES, CLIENT, HINTS, MUC_USER, RECEIPTS, SID
 from fsm.ports import Clock, DeliveryError, Outgoing, SessionRouterError
 
 if TYPE_CHECKING:
@@ -83,31 +59,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("session_router.xmpp")
 
-CHATSTATES = "{http://jabber.org/protocol/chatstates}"
-HINTS = "{urn:xmpp:hints}"
-LOST_ROOM = {"not-acceptable": Cause.TECHNICAL, "gone": Cause.DESTROYED, "item-not-found": Cause.DESTROYED}
-"""Errors of a room for a message to it that say that we are not in it (any more)."""
-SKEW = 300.0
-"""Seconds by which a server's clock may differ from ours; what is read twice for it is told by its id."""
-
 
 class XmppMissing(SessionRouterError):
     """The XMPP library is not installed; the message says how to."""
-
-
-@dataclass(slots=True)
-class _Seat:
-    """Our place in one room, kept while the link comes and goes."""
-
-    view: RoomView
-    last: str = ""
-    """Id in the room's archive of the newest message that we know."""
-    since: float = 0.0
-    """When we last knew everything that was said (unix seconds); 0 before the first time."""
-    waiting: list[Element] | None = None
-    """Live messages that came while the archive was being read."""
-    subject: asyncio.Event = field(default_factory=asyncio.Event)
-    warned: bool = False
 
 
 class XmppChannel:
@@ -132,28 +86,23 @@ class XmppChannel:
         self.account = account
         self._clock, self._random = clock, random
         self._on_state, self._on_notice = on_state, on_notice
-        self._me = bare(account.jid)
-        self._seats = {
-            bare(room): _Seat(RoomView(bare(room), account.nick, name=room)) for room in account.rooms
-        }
-        self._now = Connection(tuple(Room(room) for room in self._seats), timing=account.timing)
+        rooms = [bare(room) for room in account.rooms]
+        self._now = Connection(tuple(Room(room) for room in rooms), timing=account.timing)
         self._changed = asyncio.Condition()
         self._inbox = Inbox(receive, clock)
         self._sender = Sender(
-            self._seats, clock=clock, timing=account.timing, transmit=self._transmit, look=self._look,
-            probe=lambda: self._poke.set(),
+            rooms, clock=clock, timing=account.timing, transmit=self._transmit,
+            look=lambda room: self._hearing.look(room), probe=lambda: self._poke.set(),
         )  # fmt: skip
-        self._archive = Archive(self._me, lambda to, query: self._wire.query(to, "set", query, account.timing.answer))
-        self._own_ids: Recent[str, None] = Recent()
-        self._stanza_ids = False
-        self._direct_last, self._direct_since = "", 0.0
-        self._direct_waiting: list[Element] | None = None
+        self._hearing = Hearing(
+            account, self._inbox, self._sender, clock, wire=lambda: self._wire, spawn=self._spawn,
+            told=Told(self._entered, self._left, self._refused, self._hidden),
+        )  # fmt: skip
         self._events: deque[Event] = deque()
         self._running = False
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._loose: set[asyncio.Task[None]] = set()
         self._poke = asyncio.Event()
-        self._greeted = asyncio.Event()
         self._greeting = False
         self._on_the_wire = 0
         self._up_at = 0.0
@@ -186,8 +135,8 @@ class XmppChannel:
             if self._wire_or_none is not None:
                 await self._wire_or_none.close()
             listener = Listener(
-                self._up, self._lost, self._login_refused, self._displaced, self._hear, self._see, self._sender.acked,
-                self._inbox.taken,
+                self._up, self._lost, self._login_refused, self._displaced, self._hearing.message,
+                self._hearing.presence, self._sender.acked, self._inbox.taken,
             )  # fmt: skip
             self._wire_or_none = Wire(self.account, self.account.password(), listener, self._spawn)
         self._take(Started())
@@ -227,7 +176,7 @@ class XmppChannel:
         Pieces go under ids made from the text's own, and one that has arrived is not sent again. Raises
         :class:`fsm.ports.DeliveryError`, ``final`` where a person has to act first.
         """
-        room = self._seats.get(bare(outgoing.to))
+        room = self._hearing.seats.get(bare(outgoing.to))
         private = room is not None and "/" in outgoing.to
         to = bare(outgoing.to) if room is not None and not private else outgoing.to
         needs = bare(outgoing.to) if room is not None or outgoing.channel != "xmpp" else ""
@@ -237,7 +186,7 @@ class XmppChannel:
 
     async def typing(self, to: str, on: bool) -> None:
         """Show or clear the typing indicator; nothing where it cannot be seen."""
-        room = bare(to) if bare(to) in self._seats else ""
+        room = bare(to) if bare(to) in self._hearing.seats else ""
         if not self._sender.gates[room].opened:
             return
         is_room = bool(room) and "/" not in to
@@ -262,7 +211,10 @@ class XmppChannel:
                 before = self._now
                 self._now, effects = step(before, self._events.popleft())
                 for effect in effects:
-                    self._do(effect)
+                    try:
+                        self._do(effect)
+                    except Exception:  # the next one is owed all the same
+                        log.exception("%s: %s could not be done", self.account.jid, effect)
                 if self._now is not before:
                     self._tell_state(before)
         finally:
@@ -278,7 +230,10 @@ class XmppChannel:
 
             self._spawn(tell())
         if self._on_state is not None:
-            self._on_state(self._now)
+            try:
+                self._on_state(self._now)
+            except Exception:
+                log.exception("%s: on_state failed", self.account.jid)
 
     def _do(self, effect: Effect) -> None:
         match effect:
@@ -292,12 +247,12 @@ class XmppChannel:
             case WaitToConnect(link, seconds):
                 self._after("connect", seconds, lambda: BackoffOver(link))
             case Greet():
-                self._greeted.clear()
+                self._hearing.greeted.clear()
                 self._greeting = True
                 self._run("greet", self._greet(self._now.link))
             case EnterRoom(room, within):
                 link = self._now.link
-                self._run(f"enter {room}", self._enter(room, link))
+                self._run(f"enter {room}", self._hearing.enter(room))
                 self._after(f"limit {room}", within, lambda: RoomRefused(
                     link, room, "remote-server-timeout", f"no answer within {within:g} seconds", self._random()
                 ))  # fmt: skip
@@ -314,10 +269,10 @@ class XmppChannel:
             case ReleaseOutput(rooms, fresh):
                 self._sender.release(rooms, fresh=fresh)
             case FailOutput(rooms, reason, final):
-                for room in self._seats if rooms is None else rooms:
+                for room in self._hearing.seats if rooms is None else rooms:
                     self._cancel(f"limit {room}")
                     self._cancel(f"enter {room}")
-                    self._seats[room].waiting = None
+                    self._hearing.seats[room].waiting = None
                 self._sender.fail(rooms, reason, final=final)
             case Tell(kind, text):
                 level = logging.ERROR if kind == "refused" else logging.WARNING
@@ -383,8 +338,8 @@ class XmppChannel:
     def _up(self, resumed: bool) -> None:
         self._cancel("connect")
         self._up_at = self._clock.now()
-        for seat in self._seats.values():
-            if not resumed:
+        if not resumed:
+            for seat in self._hearing.seats.values():
                 seat.view.forget()
         self._take(LinkUp(self._on_the_wire, resumed))
         if self.state in (State.JOINING, State.JOINED):
@@ -403,39 +358,10 @@ class XmppChannel:
         self._take(Displaced(self._on_the_wire, reason))
 
     async def _greet(self, link: int) -> None:
-        """Be available, read what was missed in direct chats, and let texts for persons out."""
-        timing = self.account.timing
-        features: frozenset[str] = frozenset()
-        with suppress(QueryFailed):
-            features = await self._wire.features(self._me, timing.answer)
-        self._stanza_ids = FEATURE_STANZA_IDS in features
-        self._direct_waiting = self._direct_waiting or []
-        self._wire.send(Element(f"{CLIENT}presence"))
-        self._greeted.set()
-        if FEATURE_ARCHIVE in features:
-            await self._read_direct_archive()
-        waiting, self._direct_waiting = self._direct_waiting, None
-        for message in waiting:
-            self._hear_direct(message)
+        await self._hearing.greet()
         self._greeting = False
         if self._now.link == link:
             self._sender.release([""], fresh=True)
-
-    async def _read_direct_archive(self) -> None:
-        """Hear what came for us while nobody was there. The first time our server has kept it for us anyway."""
-        try:
-            if self._direct_since:
-                missed = await self._archive.after("", self._direct_last, self._direct_since - SKEW)
-                for message, archived in missed:
-                    self._hear_direct(message, archived)
-            else:
-                missed = await self._archive.newest("", 1)
-            if missed:
-                self._direct_last = missed[-1][1].id
-        except QueryFailed as error:
-            log.warning("%s: what was missed in direct chats cannot be read: %s", self._me, error)
-        else:
-            self._direct_since = self._clock.now()
 
     async def _watch(self) -> None:
         """Notice a server that is gone without a word, and a room that has put us out without one."""
@@ -449,14 +375,13 @@ class XmppChannel:
             finally:
                 over.cancel()
                 poked.cancel()
-            link = self._now.link
             try:
                 await self._wire.ping("", timing.answer)
             except QueryFailed as error:
                 if not error.condition:
                     self._lost("the server does not answer")
                     return
-            for address, seat in self._seats.items():
+            for address, seat in self._hearing.seats.items():
                 room = self._now.room(address)
                 if room is None or room.standing is not Standing.IN:
                     continue
@@ -465,223 +390,33 @@ class XmppChannel:
                 except QueryFailed as error:
                     # XEP-0410: other errors come from the other clients of our account, or say nothing.
                     if error.condition in ("not-acceptable", "item-not-found"):
-                        self._lost_room(address, Cause.TECHNICAL, "the room says that we are not in it", link)
+                        self._left(address, Cause.TECHNICAL, "the room says that we are not in it")
 
-    # -- rooms -----------------------------------------------------------------------------------
-
-    async def _enter(self, room: str, link: int) -> None:
-        seat = self._seats[room]
-        seat.view.forget()
-        seat.view.nick = self.account.nick
-        seat.subject.clear()
-        await self._greeted.wait()
-        await self._learn_features(seat)
-        seat.waiting = []
-        presence = Element(f"{CLIENT}presence", {"to": f"{room}/{self.account.nick}"})
-        history = SubElement(SubElement(presence, f"{MUC}x"), f"{MUC}history")
-        if seat.view.has_archive:
-            history.set("maxstanzas", "0")
-        elif seat.since:
-            history.set("since", stamp(seat.since - SKEW))
-        else:
-            history.set("maxstanzas", str(self.account.history))
-        with suppress(QueryFailed):
-            self._wire.send(presence)
-
-    async def _learn_features(self, seat: _Seat) -> None:
-        try:
-            seat.view.features = await self._wire.features(seat.view.address, self.account.timing.answer)
-        except QueryFailed:
-            seat.view.features = frozenset()  # it may not exist yet
-        seat.view.non_anonymous = "muc_nonanonymous" in seat.view.features
+    # -- what is heard of rooms ------------------------------------------------------------------
 
     async def _catch_up(self, room: str, link: int) -> None:
-        """Read what was missed, then what came meanwhile, in this order."""
-        seat, timing = self._seats[room], self.account.timing
-        over = asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + timing.answer))
-        subject = asyncio.ensure_future(seat.subject.wait())
-        try:
-            # It comes behind the history, which some rooms have instead of an archive.
-            await asyncio.wait({over, subject}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            over.cancel()
-            subject.cancel()
-        if self._seats[room].view.features == frozenset():
-            await self._learn_features(seat)
-        self._warn_of_hidden_people(seat)
-        if await self._read_archive(seat):
-            seat.since = self._clock.now()
-        waiting, seat.waiting = seat.waiting or [], None
-        for message in waiting:
-            self._hear_room(seat, message)
+        await self._hearing.catch_up(room)
         self._take(RoomCaughtUp(link, room))
 
-    async def _look(self, room: str) -> None:
-        if room and self._seats[room].view.has_archive:
-            await self._read_archive(self._seats[room])
+    def _entered(self, room: str, created: bool) -> None:
+        self._take(RoomEntered(self._on_the_wire, room, created))
 
-    async def _read_archive(self, seat: _Seat) -> bool:
-        """Hear what the archive has beyond what we know; False when it cannot be read."""
-        view, answer_from = seat.view, self._clock.now() - self.account.answer_missed
-        if not view.has_archive:
-            return True
-        try:
-            if seat.since:
-                missed = await self._missed(seat)
-            else:
-                # At least one, for its id: only the archive's own ids say for sure what is new later on.
-                missed = await self._archive.newest(view.address, max(self.account.history, 1))
-                answer_from = float("inf")
-        except QueryFailed as error:
-            log.warning("%s: what was missed in %s cannot be read: %s", self._me, view.address, error)
-            return False
-        if not seat.since and not self.account.history:
-            seat.last = missed[-1][1].id if missed else ""
-            return True
-        for message, archived in missed:
-            self._hear_room(seat, message, archived, answer_from)
-        return True
+    def _left(self, room: str, cause: Cause, text: str) -> None:
+        self._hearing.seats[room].view.forget()
+        self._take(RoomLost(self._on_the_wire, room, cause, text, self._random()))
 
-    async def _missed(self, seat: _Seat) -> list[tuple[Element, Archived]]:
-        try:
-            return await self._archive.after(seat.view.address, seat.last, seat.since - SKEW)
-        except QueryFailed as error:
-            if not seat.last or error.condition != "item-not-found":
-                raise
-            # The archive has forgotten that message, or the room is a new one.
-            return await self._archive.after(seat.view.address, "", seat.since - SKEW)
+    def _refused(self, room: str, condition: str, text: str) -> None:
+        self._cancel(f"limit {room}")
+        self._take(RoomRefused(self._on_the_wire, room, condition, text, self._random()))
 
-    def _warn_of_hidden_people(self, seat: _Seat) -> None:
-        if seat.warned or not seat.view.hides_people:
-            return
-        seat.warned = True
-        if self.account.trust_nicks:
-            text = f"{seat.view.address} hides addresses, and nicks are trusted: anybody can take an allowed nick"
-        else:
-            text = (
-                f"{seat.view.address} hides addresses, so nobody in it can be recognised and nobody is answered; "
-                "have its owner make it non-anonymous"
-            )
-        self._do(Tell("room anonymous", text, seat.view.address))
-
-    def _lost_room(self, room: str, cause: Cause, text: str, link: int) -> None:
-        self._seats[room].view.forget()
-        self._take(RoomLost(link, room, cause, text, self._random()))
-
-    # -- what arrives ----------------------------------------------------------------------------
-
-    def _see(self, xml: Element) -> None:
-        room = bare(xml.get("from", ""))
-        if (seat := self._seats.get(room)) is None:
-            return
-        link = self._on_the_wire
-        match read_presence(xml, seat.view):
-            case Entered(created):
-                self._take(RoomEntered(link, room, created))
-            case Left(cause, text):
-                self._lost_room(room, cause, text, link)
-            case Refused(condition, text):
-                self._cancel(f"limit {room}")
-                self._take(RoomRefused(link, room, condition, text, self._random()))
-            case None:
-                pass
-
-    def _hear(self, xml: Element) -> None:
-        if self._archive.take(xml):
-            return
-        address, kind = xml.get("from", ""), xml.get("type", "normal")
-        seat = self._seats.get(bare(address))
-        if kind == "error":
-            self._hear_error(xml, seat)
-        elif kind == "groupchat":
-            if seat is not None:
-                self._hear_groupchat(seat, xml)
-        elif seat is not None and read_configuration(xml, seat.view):
-            self._spawn(self._learn_features(seat))
-        else:
-            self._hear_receipt(xml)
-            if self._direct_waiting is None:
-                self._hear_direct(xml)
-            else:
-                self._direct_waiting.append(xml)
-
-    def _hear_groupchat(self, seat: _Seat, xml: Element) -> None:
-        if read_configuration(xml, seat.view):
-            self._spawn(self._learn_features(seat))
-        if is_subject(xml):
-            seat.subject.set()
-        elif seat.waiting is not None and seat.subject.is_set():
-            seat.waiting.append(xml)
-        else:
-            self._hear_room(seat, xml)
-
-    def _known(self) -> Known:
-        return Known(
-            self._me, self._clock.now(), self._own_ids, self._sender.under_way, self._inbox.reported, self._stanza_ids
-        )
-
-    def _hear_room(
-        self, seat: _Seat, xml: Element, archived: Archived | None = None, answer_from: float = 0.0
-    ) -> None:
-        heard = read_room_message(xml, seat.view, self._known(), archived=archived, answer_from=answer_from)
-        if heard is None:
-            return
-        if heard.stanza_id:
-            seat.last = heard.stanza_id
-        if seat.since:
-            seat.since = self._clock.now()
-        if heard.inbound.own:
-            for id in filter(None, (heard.stanza_id, heard.message_id)):
-                self._own_ids[id] = None
-            self._sender.confirmed(heard.message_id)
-        else:
-            self._inbox.put(heard)
-
-    def _hear_direct(self, xml: Element, archived: Archived | None = None) -> None:
-        address = xml.get("from", "")
-        if bare(address) == self._me and bare(xml.get("to", "")) != self._me:
-            # From our own archive: what we sent ourselves, and so arrived.
-            self._sender.confirmed(xml.get("id", ""))
-            return
-        seat = self._seats.get(bare(address))
-        heard = read_direct_message(xml, self._known(), room=seat.view if seat else None, archived=archived)
-        if heard is None or heard.inbound.own:
-            return
-        if heard.stanza_id and self._direct_since:
-            self._direct_last = heard.stanza_id
-        if xml.find(f"{RECEIPTS}request") is not None:
-            self._sender.confirms_receipt[bare(address)] = None
-        self._inbox.put(heard, (lambda: self._confirm_receipt(heard)) if heard.receipt else None)
-
-    def _hear_receipt(self, xml: Element) -> None:
-        received = xml.find(f"{RECEIPTS}received")
-        if received is not None and (id := received.get("id", "")):
-            self._sender.received(id, xml.get("from", ""))
-
-    def _confirm_receipt(self, heard: Heard) -> None:
-        if self.state not in (State.JOINING, State.JOINED):
-            return
-        message = Element(f"{CLIENT}message", {"to": heard.address, "type": "chat"})
-        SubElement(message, f"{RECEIPTS}received", {"id": heard.message_id})
-        SubElement(message, f"{HINTS}store")
-        self._wire.send(message)
-
-    def _hear_error(self, xml: Element, seat: _Seat | None) -> None:
-        id = xml.get("id", "")
-        condition, text = read_error(xml)
-        said_by_room = seat is not None and not resource(xml.get("from", ""))
-        if seat is not None and said_by_room and condition in LOST_ROOM and self._sender.not_there(id):
-            why = text or "the room says that we are not in it"
-            self._lost_room(seat.view.address, LOST_ROOM[condition], why, self._on_the_wire)
-            return
-        said = f"{xml.get('from', 'the server')} refused the text: {condition}" + (f" ({text})" if text else "")
-        self._sender.rejected(id, DeliveryError(said, final=not error_may_pass(xml)))
+    def _hidden(self, room: str, text: str) -> None:
+        self._do(Tell("room anonymous", text, room))
 
     # -- what goes out ---------------------------------------------------------------------------
 
     def _check_occupant(self, text: Text) -> None:
         """A private answer must not go to whoever has taken the nick since."""
-        view, nick = self._seats[text.room].view, resource(text.to)
+        view, nick = self._hearing.seats[text.room].view, resource(text.to)
         there = view.occupants.get(nick)
         if there is None or text.private not in (there.jid, there.id, f"{view.address}/{nick}"):
             raise DeliveryError(f"{text.private} is no longer in {view.address} as {nick}", final=True)
@@ -697,7 +432,7 @@ class XmppChannel:
         if text.private:
             SubElement(message, f"{MUC_USER}x")
         if not text.is_for_a_room:
-            self._own_ids[text.id] = None
+            self._hearing.own_ids[text.id] = None
             SubElement(message, f"{RECEIPTS}request")
         self._wire.send(message)
         if text.is_for_a_room:

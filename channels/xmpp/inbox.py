@@ -35,15 +35,16 @@ class Inbox:
         channel = heard.inbound.channel
         if heard.stanza_id and (channel, heard.stanza_id) in self._by_stanza_id:
             return False
-        message_id = f"{heard.address}\n{heard.message_id}" if heard.message_id else ""
+        message_id = f"{heard.address}\n{heard.message_ids[0]}" if heard.message_ids else ""
         if message_id and (channel, message_id) in self._by_message_id:
             return False
         if heard.stanza_id:
             self._by_stanza_id[channel, heard.stanza_id] = None
         elif message_id:
             self._by_message_id[channel, message_id] = None
-        if heard.message_id and not heard.inbound.edited:
-            self.reported[heard.address, heard.message_id] = heard.inbound.id
+        if not heard.inbound.edited:
+            for id in heard.message_ids:
+                self.reported[heard.address, id] = heard.inbound.id
         before = self._last.get(channel)
         task = asyncio.create_task(self._hand_over(heard.inbound, before, taken))
         self._last[channel] = task

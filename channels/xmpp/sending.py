@@ -7,12 +7,17 @@ he confirms it (XEP-0184), or when our server has taken it over (XEP-0198, or an
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from channels.xmpp.connection import Timing
+from channels.xmpp.events import (
+    Timing,
+)
 from channels.xmpp.recent import Recent
 from fsm.ports import Clock, DeliveryError
+
+log = logging.getLogger("session_router.xmpp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,8 @@ class Gate:
 
     opened: bool = False
     session: int = 0
-    failure: DeliveryError | None = None
+    failure: tuple[str, bool] | None = None
+    """Why nothing can be delivered, and whether that is final."""
     waiting: set[asyncio.Future[None]] = field(default_factory=set)
 
     def wake(self) -> None:
@@ -117,7 +123,7 @@ class Sender:
     def fail(self, rooms: Iterable[str] | None, reason: str, *, final: bool) -> None:
         """Refuse what waits and what comes. One that is not final lasts only until the next hold or release."""
         for gate in [self.gates[room] for room in rooms] if rooms is not None else self.gates.values():
-            gate.opened, gate.failure = False, DeliveryError(reason, final=final)
+            gate.opened, gate.failure = False, (reason, final)
             gate.wake()
 
     # -- what comes back -------------------------------------------------------------------------
@@ -159,6 +165,9 @@ class Sender:
         """It came back as an error."""
         if (pending := self._pending.get(id)) is not None and not pending.done.done():
             pending.done.set_exception(error)
+        elif id in self.arrived:
+            # The server had taken it over before it knew; some servers look for the person only then.
+            log.warning("text %s came back after it was taken for delivered: %s", id, error)
 
     def not_there(self, id: str) -> str:
         """The room says that we are not in it: it has to go out again. The room, or nothing if unknown."""
@@ -207,7 +216,8 @@ class Sender:
     async def _until_open(self, gate: Gate, pending: _Pending, until: float) -> None:
         while not gate.opened and not pending.done.done():
             if gate.failure is not None:
-                raise gate.failure
+                reason, final = gate.failure
+                raise DeliveryError(reason, final=final)
             if not await self._either(gate, pending, until):
                 where = pending.text.room or "the server"
                 raise DeliveryError(f"{where} could not be reached for {self._timing.hold:g} seconds")

@@ -15,7 +15,9 @@ from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
 from channels.xmpp.account import bare, resource
-from channels.xmpp.connection import Cause
+from channels.xmpp.events import (
+    Cause,
+)
 from fsm.ports import Inbound
 
 CLIENT = "{jabber:client}"
@@ -31,8 +33,9 @@ REPLY = "{urn:xmpp:reply:0}reply"
 MAM = "{urn:xmpp:mam:2}"
 FORWARDED = "{urn:xmpp:forward:0}forwarded"
 RSM = "{http://jabber.org/protocol/rsm}"
+CHATSTATES = "{http://jabber.org/protocol/chatstates}"
+HINTS = "{urn:xmpp:hints}"
 STANZA_ERRORS = "{urn:ietf:params:xml:ns:xmpp-stanzas}"
-DISCO_INFO = "{http://jabber.org/protocol/disco#info}"
 
 FEATURE_OCCUPANT_IDS = "urn:xmpp:occupant-id:0"
 FEATURE_STANZA_IDS = "urn:xmpp:sid:0"
@@ -215,13 +218,14 @@ class Known:
 @dataclass(frozen=True, slots=True)
 class Heard:
     """A message, and what else its stanza says. ``stanza_id`` is the proven one of room or account;
-    ``message_id`` the sender's own, ``address`` his full one; ``receipt``: he wants to know that it came."""
+    ``message_ids`` are those that the sender gave it (one or two, or none), ``address`` is his full one;
+    ``receipt`` is the id under which he wants to know that it came."""
 
     inbound: Inbound
     address: str
-    message_id: str
+    message_ids: tuple[str, ...]
     stanza_id: str
-    receipt: bool = False
+    receipt: str = ""
 
 
 def read_room_message(
@@ -238,7 +242,7 @@ def read_room_message(
         return None
     stamp = _stamp(xml, room.address)
     stanza_id = archived.id if archived else _stanza_id(xml, room.address) if room.has_stanza_ids else ""
-    message_id = _message_id(xml)
+    message_ids = _message_ids(xml)
     occupant_id = _occupant_id(xml, room)
     live = archived is None and stamp is None
     jid = ""
@@ -256,7 +260,7 @@ def read_room_message(
         or (bool(stanza_id) and stanza_id in known.own_ids)
         # The room keeps every nick for one account, and this one is ours as long as we are in.
         or (live and room.present and nick == room.nick)
-        or (nick == room.nick and message_id in known.under_way)
+        or (nick == room.nick and any(id in known.under_way for id in message_ids))
     )
     at = archived.at if archived else known.now if stamp is None else stamp
     corrects = xml.find(CORRECTION)
@@ -265,7 +269,7 @@ def read_room_message(
         channel=f"xmpp:{room.name or room.address}",
         sender=sender,
         text=body,
-        id=_reported_id(address, sender, stanza_id, message_id, corrects, known)
+        id=_reported_id(address, sender, stanza_id, message_ids, corrects, known)
         or _digest(address, body, str(stamp), str(known.now) if live else ""),
         at=at,
         reply_to=room.name or room.address,
@@ -276,7 +280,7 @@ def read_room_message(
         delayed=stamp is not None or (archived is not None and archived.at < answer_from),
         edited=corrects is not None,
     )
-    return Heard(inbound, address, message_id, stanza_id)
+    return Heard(inbound, address, message_ids, stanza_id)
 
 
 def read_direct_message(
@@ -296,19 +300,20 @@ def read_direct_message(
         nick = resource(address)
         if not nick:  # an invitation or a notice of the room itself
             return None
-        occupant = room.occupants.get(nick, Occupant())
+        # Of an archived one nobody can say who had the nick then.
+        occupant = Occupant() if archived else room.occupants.get(nick, Occupant())
         jid = occupant.jid
         sender, reply_to = jid or occupant.id or f"{room.address}/{nick}", f"{room.address}/{nick}"
     elif xml.find(f"{MUC_USER}x") is not None:  # an invitation, or an occupant of a room that is not ours
         return None
     stanza_id = archived.id if archived else _stanza_id(xml, known.me) if known.stanza_ids else ""
-    message_id = _message_id(xml)
+    message_ids = _message_ids(xml)
     corrects = xml.find(CORRECTION)
     inbound = Inbound(
         channel="xmpp",
         sender=sender,
         text=body,
-        id=_reported_id(address, sender, stanza_id, message_id, corrects, known)
+        id=_reported_id(address, sender, stanza_id, message_ids, corrects, known)
         or _digest(address, body, str(known.now)),
         at=known.now,
         reply_to=reply_to,
@@ -318,8 +323,8 @@ def read_direct_message(
         own=jid == known.me,
         edited=corrects is not None,
     )
-    receipt = xml.find(f"{RECEIPTS}request") is not None and bool(xml.get("id")) and archived is None
-    return Heard(inbound, address, message_id, stanza_id, receipt)
+    wants_receipt = xml.find(f"{RECEIPTS}request") is not None and archived is None
+    return Heard(inbound, address, message_ids, stanza_id, xml.get("id", "") if wants_receipt else "")
 
 
 def is_subject(xml: Element) -> bool:
@@ -356,19 +361,21 @@ def _stanza_id(xml: Element, by: str) -> str:
     return ids[0] if len(ids) == 1 else ""
 
 
-def _message_id(xml: Element) -> str:
+def _message_ids(xml: Element) -> tuple[str, ...]:
+    """The origin id, which no server changes, before the stanza's own."""
     origin = xml.find(f"{SID}origin-id")
-    return (origin.get("id", "") if origin is not None else "") or xml.get("id", "")
+    ids = (origin.get("id", "") if origin is not None else "", xml.get("id", ""))
+    return tuple(dict.fromkeys(id for id in ids if id))
 
 
 def _reported_id(
-    address: str, sender: str, stanza_id: str, message_id: str, corrects: Element | None, known: Known
+    address: str, sender: str, stanza_id: str, message_ids: tuple[str, ...], corrects: Element | None, known: Known
 ) -> str:
     if corrects is not None and (original := corrects.get("id", "")):
         # An edit is no new message: it goes under the original's id, whatever that was reported as.
         return known.reported.get((address, original)) or f"{sender}/{original}"
     # Other people choose their ids as they like, so those count only together with who chose them.
-    return stanza_id or (f"{sender}/{message_id}" if message_id else "")
+    return stanza_id or (f"{sender}/{message_ids[0]}" if message_ids else "")
 
 
 def _mentions(xml: Element, us: set[str], known: Known) -> bool:

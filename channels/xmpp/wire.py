@@ -178,6 +178,11 @@ class Wire:
                 await sending
 
     @property
+    def is_up(self) -> bool:
+        """Whether there is a session that stanzas can be handed to."""
+        return bool(self.client._session_started) and self.client.transport is not None
+
+    @property
     def has_acks(self) -> bool:
         """Whether the server counts what it takes over (XEP-0198)."""
         return bool(self._sm.enabled_out)

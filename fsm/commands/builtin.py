@@ -107,7 +107,7 @@ async def context(ctx: CommandContext, n: int = 20) -> str:
     """The last N messages of the bound session."""
     if not 1 <= n <= ctx.agent.limits.recent_msg_limit:
         raise CommandError(say(ctx.lang, "number_expected", last=ctx.agent.limits.recent_msg_limit))
-    lines = await ctx.sessions.context(_current(ctx).session, n)
+    lines = await ctx.sessions.context(_current(ctx).session, n, agent=ctx.agent.name)
     text = format_context(lines, user_label=ctx.agent.user_label, agent_label=ctx.agent.label,
                           max_chars=ctx.agent.limits.context_chars // 4)  # fmt: skip
     return "\n" + ctx.foreign(text) if text else say(ctx.lang, "no_messages")

@@ -5,5 +5,6 @@ transactions, timers, delivery. Another runner replaces it and keeps the step an
 """
 
 from fsm.runner.engine import Engine, Receipt
+from fsm.runner.observer import Observer
 
-__all__ = ["Engine", "Receipt"]
+__all__ = ["Engine", "Observer", "Receipt"]

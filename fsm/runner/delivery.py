@@ -6,6 +6,7 @@ delivered or given up, which the machine decides.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -25,6 +26,7 @@ class _Line:
     waiting: deque[Outgoing] = field(default_factory=deque)
     running: bool = False
     held: bool = False
+    task: asyncio.Task[None] | None = None
 
 
 class Delivery:
@@ -35,7 +37,7 @@ class Delivery:
         self,
         channels: Mapping[tuple[str, str], Channel],
         *,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         delivered: Callable[[Outgoing], Awaitable[None]],
         failed: Callable[[Outgoing, bool], None],
         touch: Callable[[str, str], None],
@@ -82,6 +84,23 @@ class Delivery:
         line.held = False
         self._go_on(address, line)
 
+    def is_busy(self, agent: str) -> bool:
+        """Whether a text of that agent is on its way just now."""
+        return any(line.running for address, line in self._lines.items() if address[0] == agent)
+
+    def drop(self, agent: str) -> list[asyncio.Task[None]]:
+        """Forget the texts of an agent, which the store keeps; the tasks that were sending some, to be cancelled."""
+        tasks = []
+        for address, line in list(self._lines.items()):
+            if address[0] != agent:
+                continue
+            del self._lines[address]
+            for outgoing in line.waiting:
+                self._by_id.pop(outgoing.id, None)
+            if line.running and line.task is not None:
+                tasks.append(line.task)
+        return tasks
+
     def _go_on(self, address: Address, line: _Line) -> None:
         if line.running or line.held:
             return
@@ -89,7 +108,7 @@ class Delivery:
             self._lines.pop(address, None)
             return
         line.running = True
-        self._spawn(self._deliver(address, line))
+        line.task = self._spawn(self._deliver(address, line))
 
     async def _deliver(self, address: Address, line: _Line) -> None:
         try:

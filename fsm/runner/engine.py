@@ -73,6 +73,7 @@ from fsm.ports import (
 from fsm.rows import Row
 from fsm.runner.delivery import Delivery
 from fsm.runner.locks import SessionLocks
+from fsm.runner.observer import Observer
 from fsm.runner.timers import Timer, Timers
 from fsm.values import replace
 
@@ -178,7 +179,7 @@ class Engine:
     ``desks`` by agent name; ``channels`` by (agent, channel name). ``touch(kind, when)`` is called
     right before and right after the engine touches the world (``model``, ``command``, ``send``,
     ``commit``): scenarios crash there. ``seen`` is told of every row that is taken. Where several
-    processes share a store, each takes up only what it ``owns``.
+    processes share a store, each takes up only what it ``owns``. ``observer`` counts.
     """
 
     def __init__(
@@ -192,6 +193,7 @@ class Engine:
         touch: Touch | None = None,
         owns: Callable[[Key], bool] = lambda key: True,
         watch: Callable[[Key, Conversation], None] | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self.desks = dict(desks)
         self.store = store
@@ -199,7 +201,8 @@ class Engine:
         self.channels = dict(channels or {})
         self.counts: Counter[str] = Counter()
         self._seen, self._touch, self._watch = seen, touch or (lambda kind, when: None), watch
-        self._owned = owns
+        self._owned, self._observer = owns, observer
+        self._held: frozenset[str] = frozenset()
         self._lanes: dict[Key, _Lane] = {}
         self._cache: OrderedDict[Key, Conversation] = OrderedDict()
         self._receipts: dict[tuple[Key, str], Receipt] = {}
@@ -225,14 +228,24 @@ class Engine:
         With ``ticking`` False nobody fires timers but whoever calls ``timers.fire_due``.
         """
         await self.store.open()
-        self.started_at = now = self.clock.now()
+        self.started_at = self.clock.now()
         self.open = True
-        untold = await self._read_room_mutes()
+        await self._take_up(frozenset(self.desks))
+        if ticking:
+            self._ticker = asyncio.create_task(self.timers.run())
+
+    async def _take_up(self, agents: frozenset[str]) -> None:
+        now = self.clock.now()
+        untold = await self._read_room_mutes(agents, now)
         work = await self.store.open_work()
         in_turns = {key for key, _ in work.turns}
         overdue: list[Key] = []
+
+        def is_theirs(key: Key) -> bool:
+            return key.agent in agents and self._owns(key)
+
         for key, due, started in work.overdue:
-            if key in in_turns or not self._owns(key):
+            if key in in_turns or not is_theirs(key):
                 continue
             if due <= now or started > now:
                 overdue.append(key)
@@ -240,12 +253,12 @@ class Engine:
                 self.timers.add(due, key, "stored", "", started)
         await self._catch_up(overdue)
         for outgoing in work.sends:
-            if self._owns(outgoing.key):
+            if is_theirs(outgoing.key):
                 self.delivery.owe(outgoing)
         known: set[tuple[Key, str]] = set()
         # Whoever had the session when the process died has it again; whoever waited for it still waits.
         for key, conversation in sorted(work.turns, key=lambda found: _standing(found[1])):
-            if not self._owns(key):
+            if not is_theirs(key):
                 continue
             self._cache[key] = conversation
             known |= {(key, waiting) for waiting in conversation.queue}
@@ -254,13 +267,61 @@ class Engine:
                 self._post(key, _Fact(TurnResumed(now, turn=conversation.turn.id)))
             self._post(key, _Wake())
         for key, fact in untold:
-            if self._owns(key):
+            if is_theirs(key):
                 self._post(key, _Fact(fact))
         for row in work.messages:
-            if self._owns(row.key) and (row.key, row.message.id) not in known:
+            if is_theirs(row.key) and (row.key, row.message.id) not in known:
                 self._post(row.key, row)
-        if ticking:
-            self._ticker = asyncio.create_task(self.timers.run())
+
+    async def adopt(self, desks: Mapping[str, Desk], channels: Mapping[tuple[str, str], Channel]) -> None:
+        """Serve more agents, and take up what was left of theirs, as a start does."""
+        self.desks.update(desks)
+        self.channels.update(channels)
+        self._held -= desks.keys()
+        await self._take_up(frozenset(desks))
+
+    def seat(self, desk: Desk) -> None:
+        """Put another desk in the place of its agent's: other rules or another model from the next look on.
+        What runs goes on, and every conversation stays as it is."""
+        desk.take_over(self.desks[desk.agent.name])
+        self.desks[desk.agent.name] = desk
+
+    def hold(self, agents: Iterable[str] | None = None) -> None:
+        """Begin no further turn for these agents (all by default): what arrives is recorded and acknowledged,
+        and worked on by whoever takes it up next."""
+        self._held |= self.desks.keys() if agents is None else frozenset(agents)
+
+    async def rest(self, agent: str) -> None:
+        """Return once nothing of that agent runs. Call ``hold`` first, or there may be no end to it."""
+        while self._is_busy(agent):
+            await self.changes()
+
+    def _is_busy(self, agent: str) -> bool:
+        turns = any(tasks and turn.startswith(f"{agent}/") for turn, tasks in self._turn_tasks.items())
+        return turns or any(key.agent == agent for key in self._lanes) or self.delivery.is_busy(agent)
+
+    async def dismiss(self, agent: str) -> None:
+        """Serve an agent no more. Whatever of its is not done stays in the store for whoever serves it next."""
+        self.hold([agent])
+        tasks = self.delivery.drop(agent)
+        for turn in [turn for turn in self._turn_tasks if turn.startswith(f"{agent}/")]:
+            tasks += self._turn_tasks.pop(turn)  # off the list first, or their end would count as a failed call
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        while any(key.agent == agent for key in self._lanes):  # nothing in a mailbox takes long
+            await self.changes()
+        del self.desks[agent]
+        for address in [address for address in self.channels if address[0] == agent]:
+            del self.channels[address]
+        for key in [key for key in self._cache if key.agent == agent]:
+            del self._cache[key]
+        for room in [room for room in self._room_mutes if room[0] == agent]:
+            del self._room_mutes[room]
+        for waiting in [waiting for waiting in self._receipts if waiting[0].agent == agent]:
+            self._receipts.pop(waiting).fail(SessionRouterError(f"the agent {agent} is not served here any more"))
+        for waiter in self._locks.drop(agent):
+            self._post(waiter[0], _Fact(SessionFree(self.clock.now(), turn=waiter[1])))
 
     def _owns(self, key: Key) -> bool:
         return key.agent in self.desks and self._owned(key)
@@ -332,6 +393,8 @@ class Engine:
         """As ``receive``, without waiting: messages are taken in the order of these calls."""
         if not self.open:
             raise SessionRouterError("the engine is not running; call start() first")
+        if agent not in self.desks:
+            raise SessionRouterError(f"the agent {agent} is not served here")
         receipt = Receipt()
         self._post(Key(agent, inbound.channel, inbound.sender), _Arrival(inbound, receipt))
         return receipt
@@ -370,7 +433,8 @@ class Engine:
                         await self._admit(lane, item.inbound, item.receipt)
                     case InboxRow():
                         await self._load(lane)
-                        await self._hear(lane, item.message)
+                        if lane.key.agent not in self._held:
+                            await self._hear(lane, item.message)
                     case _Fact():
                         await self._load(lane)
                         await self._take(lane, item.event, item.steps)
@@ -474,7 +538,8 @@ class Engine:
         self._receipts[key, inbound.id] = receipt
         if not receipt.admitted.done():
             receipt.admitted.set_result(None)
-        await self._hear(lane, inbound)
+        if key.agent not in self._held:
+            await self._hear(lane, inbound)
 
     async def _turn_away(self, lane: _Lane, inbound: Inbound, receipt: Receipt, disposition: Disposition, reason: str, *,
                          tell: bool, keep: bool) -> None:
@@ -510,6 +575,8 @@ class Engine:
 
     async def _take_queued(self, lane: _Lane) -> None:
         """The turn is over and messages wait: the next is read against the state of now."""
+        if lane.key.agent in self._held:
+            return
         while (now := lane.conversation) is not None and now.queue and now.state is not State.COMMAND_LOOPING:
             first = now.queue[0]
             lane.conversation = replace(now, queue=now.queue[1:])
@@ -617,6 +684,8 @@ class Engine:
                     self.timers.add(deadline.due, key, deadline.kind, deadline.fence, deadline.started)
             if self._watch is not None:
                 self._watch(key, then)
+            if self._observer is not None:
+                self._observer.moved(key, then)
         for effect in effects:
             match effect:
                 case Send():
@@ -657,6 +726,8 @@ class Engine:
         if not disposition.final:
             return
         self.counts[disposition.value] += 1
+        if self._observer is not None:
+            self._observer.settled(key, settled.message, disposition, settled.reason)
         if disposition in (Disposition.SILENT, Disposition.MUTED):
             self.desks[key.agent].gatekeeper.not_answered(key.channel, settled.message)
         receipt = receipt or self._receipts.pop((key, settled.message), None)
@@ -665,6 +736,8 @@ class Engine:
 
     def _count(self, key: Key, effect: Count) -> None:
         self.counts[effect.what] += effect.many
+        if self._observer is not None:
+            self._observer.counted(key.agent, effect.what, effect.many)
         if (level := LOUD.get(effect.what)) is not None:
             log.log(level, "%s in conversation %s/%s/%s", effect.what, *key)
 
@@ -702,16 +775,18 @@ class Engine:
                 found.append((key, MuteAsked(mute.started, seconds=mute.seconds)))
         return found
 
-    async def _read_room_mutes(self) -> list[tuple[Key, Event]]:
+    async def _read_room_mutes(self, agents: frozenset[str], at: float) -> list[tuple[Key, Event]]:
         """Take up the mutes that are ahead, and find whom the last mutes and un-mutes have not reached,
         since a crash may have come between. A mute from the future is over, as every deadline is."""
         rooms: list[tuple[str, str]] = []
         for name, value in await self.store.meta_with_prefix("mute:"):
             agent, _, channel = name.removeprefix("mute:").partition("/")
+            if agent not in agents:
+                continue
             started, _, seconds = value.partition(" ")
             if not started:
                 rooms.append((agent, channel))
-            elif (mute := _RoomMute(float(started), float(seconds))).until > self.started_at >= mute.started:
+            elif (mute := _RoomMute(float(started), float(seconds))).until > at >= mute.started:
                 self._room_mutes[agent, channel] = mute
                 rooms.append((agent, channel))
         return [found for room in rooms for found in await self._untold(*room)]
@@ -754,6 +829,7 @@ class Engine:
         self._touch("model", "before")
         channel = self.delivery.channel(key.agent, turn.message.channel) if turn.message.to else None
         show = self._drafts(channel, turn) if channel is not None else None
+        begun = self.clock.now()
         try:
             asking = await desk.ask(key, turn, self.clock.now, show, lambda asked: self._post(key, _Fact(asked)))
         except asyncio.CancelledError:
@@ -765,6 +841,9 @@ class Engine:
                 self._post(key, _Fact(failed))
             raise
         self._touch("model", "after")
+        if self._observer is not None:
+            failure = asking.event.kind if isinstance(asking.event, ModelFailed) else ""
+            self._observer.model_called(key.agent, self.clock.now() - begun, asking.reply, failure)
         steps: tuple[StepRecord, ...] = ()
         if asking.reply is not None:
             reply = asking.reply
@@ -826,6 +905,8 @@ class Engine:
             await self._commit(record("finished", dump_outcome(result, ctx)))
             if command.known:
                 self.counts["commands"] += 1
+                if self._observer is not None:
+                    self._observer.counted(key.agent, "command", 1)
             results.append(result)
         self._post(key, _Fact(commands_done(turn, results, ctx, self.clock.now())))
 
@@ -860,6 +941,8 @@ class Engine:
     def _fire(self, due: list[Timer]) -> None:
         now = self.clock.now()
         for timer in due:
+            if timer.key.agent not in self.desks:
+                continue  # it was dismissed; whoever takes it up sets its own
             match timer.what:
                 case "send":
                     self.delivery.again(timer.fence)

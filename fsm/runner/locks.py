@@ -34,3 +34,17 @@ class SessionLocks:
             del self._lines[session]
             return None
         return line[0] if had_it else None
+
+    def drop(self, agent: str) -> list[Waiter]:
+        """Take every turn of an agent out of the lines; those whose turn it is now."""
+        next_ones = []
+        for session, line in list(self._lines.items()):
+            head = line[0]
+            left = deque(waiter for waiter in line if waiter[0].agent != agent)
+            if not left:
+                del self._lines[session]
+                continue
+            self._lines[session] = left
+            if left[0] != head:
+                next_ones.append(left[0])
+        return next_ones

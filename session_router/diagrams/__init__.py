@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-import channels.xmpp.connection as xmpp
+import channels.xmpp.connection
 import fsm.table
+from channels.xmpp.events import State as XmppState
 from fsm.conversation import Edge as Taken
 from fsm.conversation import State
 from session_router.diagrams.dot import dot
@@ -67,8 +68,9 @@ def _conversation() -> Drawing:
 
 
 def _xmpp() -> Drawing:
+    table = channels.xmpp.connection
     return extract(
-        "xmpp", xmpp.TABLE, states=tuple(xmpp.State), initial=xmpp.State.OFFLINE, groups=named_groups(xmpp)
+        "xmpp", table.TABLE, states=tuple(XmppState), initial=XmppState.OFFLINE, groups=named_groups(table)
     )
 
 

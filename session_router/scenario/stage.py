@@ -10,21 +10,22 @@ import math
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsm.agent import Agent, in_room, room_of
-from fsm.binding import record_active_sender
 from fsm.commands.builtin import BUILTIN
 from fsm.commands.registry import CommandContext, Registry
 from fsm.conversation import Command, Conversation, Key, deadlines
 from fsm.desk import Desk
 from fsm.effects import Disposition
 from fsm.events import Result
-from fsm.ports import Change, Inbound, KeptLine, Line, Store
+from fsm.ports import Inbound, SessionRouterError, Store
 from fsm.rows import Row
 from fsm.runner import Engine, Receipt
 from fsm.sessions import Sessions
+from session_router.cli_bridge import Speaker, send
 from session_router.scenario.clock import SteppedClock
 from session_router.scenario.script import Recorder, ScriptedAgent, ScriptedModel, ScriptedSource, Sent
 from storage.sessions import OwnSessions
@@ -229,17 +230,16 @@ class Stage:
         return room_of(channel) if in_room(channel) else sender
 
     async def send_from_cli(self, text: str, session_id: str | None) -> None:
-        """What ``session-router send`` leaves behind: the line in the session, the active record, and
-        the text in the agent's groups."""
-        at = self.clock.now()
-        for room in self.agent.groups:
-            channel = f"xmpp:{room}"
-            self.channel.sent.append(Sent(f"cli-{at}-{len(self.channel.sent)}", channel, room, text, at))
-        if session_id is not None:
-            line = Line("assistant", f"[YOU] {text}", at, "", f"cli-{at}-{session_id}")
-            key = Key(self.agent.name, "cli", "cli")
-            await self.engine.store.commit(Change(key, lines=(KeptLine(session_id, line),)))
-            await record_active_sender(self.engine.store, self.agent.name, session_id, at)
+        """What ``session-router send`` leaves behind: the text in the agent's groups, the line in the session and
+        the active record; nothing of it where the command line refuses."""
+
+        async def post(room: str, text: str, id: str) -> None:
+            self.channel.sent.append(Sent(id, f"xmpp:{room}", room, text, self.clock.now()))
+
+        speaker = Speaker(self.agent, tuple(self.agent.groups), self.desk.sessions)
+        id = f"cli-{self.clock.now()}-{len(self.channel.sent)}"
+        with suppress(SessionRouterError):
+            await send(text, session_id, speaker, post=post, id=id, now=self.clock.now)
 
     def crash(self, kind: str, when: str, which: int = 1) -> None:
         """Arm a crash right ``before`` or ``after`` the next effect of that kind (the ``which``-th)."""

@@ -46,7 +46,7 @@ test_long_text = shared.test_a_long_text_comes_whole_in_order_and_once
 test_typing = shared.test_typing_is_shown_and_cleared
 test_short_cut = shared.test_a_short_cut_is_mended_in_the_same_session
 test_missed = shared.test_what_was_missed_in_a_room_is_read_from_its_archive_once
-test_nobody = shared.test_a_text_for_somebody_who_is_not_there_fails
+test_subject = shared.test_the_subject_that_a_room_has_is_no_message_and_ends_the_history
 
 
 async def test_in_a_room_without_addresses_or_occupant_ids_nobody_is_proven(server: Server, room: str) -> None:

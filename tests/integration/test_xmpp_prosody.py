@@ -206,6 +206,19 @@ async def test_the_subject_and_errors_are_no_messages(server: Server, room: str)
         assert sorted(our.texts) == ["done", "done too"]
 
 
+async def test_the_subject_that_a_room_has_is_no_message_and_ends_the_history(server: Server, room: str) -> None:
+    async with person(server, "alice") as alice:
+        await alice.joins(room, "Alice")
+        alice.write(f"<message type='groupchat' to='{room}'><subject>今日话题</subject></message>")
+        await alice.settled()
+        # Were the subject not seen, entering would wait for it a minute.
+        async with bot(server, room, timing=replace(QUICK, answer=60.0)) as our:
+            alice.says(room, "hi", "groupchat")
+            await our.hears("hi")
+
+            assert our.texts == ["hi"]
+
+
 @pytest.mark.parametrize(
     ("item", "cause"),
     [

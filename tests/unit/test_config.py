@@ -278,7 +278,7 @@ def test_an_agent_that_is_not_there_is_refused_with_the_nearest_name(desk: Desk)
     ("agent = 1", "agent", "did you mean `agents`?"),
     ("turn_timeout = 1", "turn_timeout", "write it under [limits]"),
         ("nick = 'mo'", "nick", "write it in the table of one agent"),
-    ("[store]\nzzz = 1", "store.zzz", "known here: path, synchronous"),
+    ("[store]\nzzz = 1", "store.zzz", "known here: mirror, path, synchronous"),
 ], ids=lambda value: value if "." in value and " " not in value else "")  # fmt: skip
 def test_an_unknown_key_is_refused_with_the_nearest_right_one(desk: Desk, text: str, key: str, said: str) -> None:
     error = desk.refuses(text)

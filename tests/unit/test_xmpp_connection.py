@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channels.machine import ChannelTableError, Row, Table
-from channels.xmpp.connection import (
+from channels.xmpp.connection import RETRYABLE, TABLE, delay, ignore, step
+from channels.xmpp.events import (
     EVENTS,
-    RETRYABLE,
-    TABLE,
     BackoffOver,
     CatchUp,
     Cause,
@@ -45,9 +44,6 @@ from channels.xmpp.connection import (
     Timing,
     WaitToConnect,
     WaitToEnter,
-    delay,
-    ignore,
-    step,
 )
 
 OFFLINE, CONNECTING, JOINING, JOINED, BACKING_OFF, REFUSED = State
@@ -103,9 +99,9 @@ def test_a_start_connects_greets_enters_and_catches_up_before_anything_is_said()
     story = Story(A, B)
 
     assert story.sees(Started()) is CONNECTING
-    assert story.owed == [Connect(1, 30.0)]
+    assert story.owed == [HoldOutput(("", A, B)), Connect(1, 30.0)]
     assert story.sees(LinkUp(1)) is JOINING
-    assert story.owed == [Greet(), EnterRoom(A, 30.0), EnterRoom(B, 30.0)]
+    assert story.owed == [HoldOutput((A, B)), Greet(), EnterRoom(A, 30.0), EnterRoom(B, 30.0)]
     assert story.sees(RoomEntered(1, A)) is JOINING
     assert story.owed == [CatchUp(A)]
     assert story.sees(RoomCaughtUp(1, A)) is JOINING
@@ -169,7 +165,7 @@ def test_a_new_session_enters_every_room_anew_also_those_that_refused() -> None:
     story.owed.clear()
 
     assert story.sees(LinkUp(2)) is JOINING
-    assert story.owed == [Greet(), EnterRoom(A, 30.0), EnterRoom(B, 30.0)]
+    assert story.owed == [HoldOutput((A, B)), Greet(), EnterRoom(A, 30.0), EnterRoom(B, 30.0)]
 
 
 def test_a_server_that_never_answers_is_given_up() -> None:
@@ -243,6 +239,20 @@ def test_a_destroyed_room_is_never_entered_again() -> None:
 
     assert story.sees(LinkUp(2)) is JOINED
     assert story.owed == [Greet()]
+    story.sees(Stopped())
+    story.owed.clear()
+    story.sees(Started())
+    assert FailOutput((A,), "", True) in story.owed, "texts for it still fail"
+
+
+def test_a_room_that_does_not_let_us_in_fails_texts_also_while_the_link_is_mended() -> None:
+    story = joined(A, B)
+    story.sees(RoomLost(1, A, Cause.BANNED, "", 0.0))
+    story.owed.clear()
+
+    story.sees(LinkLost(1, "reset", 0.0))
+
+    assert story.owed[0] == HoldOutput(("", B))
 
 
 def test_a_room_that_our_entering_made_is_told() -> None:

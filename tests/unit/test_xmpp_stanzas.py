@@ -52,11 +52,11 @@ class Stream:
         self.channel = XmppChannel(account, self._receive, clock=Stopped())
         seen = self.channel
         listener = Listener(
-            seen._up, seen._lost, seen._login_refused, seen._displaced, seen._hear, seen._see, seen._sender.acked,
-            seen._inbox.taken,
+            seen._up, seen._lost, seen._login_refused, seen._displaced, seen._hearing.message,
+            seen._hearing.presence, seen._sender.acked, seen._inbox.taken,
         )  # fmt: skip
         self.wire = Wire(account, "pw", listener, seen._spawn)
-        self.view = seen._seats[ROOM].view
+        self.view = seen._hearing.seats[ROOM].view
         self.view.features = frozenset(features)
         self.view.non_anonymous = FEATURE_NON_ANONYMOUS in features
         self.wire.client.init_parser()
@@ -226,7 +226,7 @@ async def test_of_an_archived_message_exactly_one_address_is_believed(
 
     inner = said("Alice", more=items).replace("<message", "<message xmlns='jabber:client'")
     results: list[Any] = []
-    stream.channel._archive.take = lambda xml: bool(results.append(xml) or True)  # type: ignore[method-assign]
+    stream.channel._hearing.archive.take = lambda xml: bool(results.append(xml) or True)  # type: ignore[method-assign]
     stream.feed(
         f"<message from='{ROOM}'><result xmlns='urn:xmpp:mam:2' id='a1' queryid='q'><forwarded "
         "xmlns='urn:xmpp:forward:0'><delay xmlns='urn:xmpp:delay' stamp='2026-01-15T07:59:00Z'/>"
@@ -340,7 +340,7 @@ async def test_a_private_message_of_an_unknown_occupant_is_not_the_rooms(masked:
 async def test_a_stanza_that_cannot_be_read_is_dropped_without_an_answer(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream.channel._archive, "take", lambda xml: 1 / 0)
+    monkeypatch.setattr(stream.channel._hearing.archive, "take", lambda xml: 1 / 0)
     sent: list[Any] = []
     monkeypatch.setattr(stream.wire.client, "send", sent.append)
 
