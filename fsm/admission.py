@@ -11,7 +11,6 @@ from enum import Enum
 from fsm.agent import Agent, Group, in_room, room_of
 from fsm.ports import Inbound
 
-
 FEW = 10_000
 """Senders of whom the door may remember something without asking whether it still matters."""
 

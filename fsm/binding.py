@@ -6,7 +6,7 @@ The first that applies. Looked up before the step, so the step itself stays pure
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fsm.agent import Agent, in_room
 from fsm.conversation import Bound, Conversation, Key, Kind
@@ -32,10 +32,10 @@ async def resolve(agent: Agent, key: Key, now: Conversation, sessions: Sessions,
     """What a text in this conversation would talk to at ``at``.
 
     With ``make_as`` (the id for it) a session is made where none can be bound and the agent's rules
-    allow it. A chosen session that has vanished is said, never silently replaced.
+    allow it, called ``title`` until it has one. A chosen session that has vanished is said, never silently replaced.
     """
     found = await _first(agent, key, now, sessions, at=at, lang=lang, make_as=make_as, title=title)
-    return Binding(sessions.kept(found.bound), found.problem) if found.bound else found
+    return Binding(await sessions.kept(found.bound), found.problem) if found.bound else found
 
 
 async def _first(agent: Agent, key: Key, now: Conversation, sessions: Sessions, *, at: float, lang: str,
@@ -63,9 +63,10 @@ async def _first(agent: Agent, key: Key, now: Conversation, sessions: Sessions, 
             found = None
         return Binding(_bound(found, "default") if found else Bound(agent.default_session, "default"))
     if make_as and agent.make_sessions:
-        made = await sessions.create(title, session_id=make_as, at=at)
+        # Without a title of its own: whoever keeps it makes one from what is said there.
+        made = await sessions.create("", session_id=make_as, at=at)
         if made is not None:
-            return Binding(_bound(made, "auto"))
+            return Binding(_bound(replace(made, title=made.title or title), "auto"))
     text = say(lang, "no_session")
     return Binding(None, "\n".join([text, *(str(problem) for problem in problems)]))
 

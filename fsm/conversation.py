@@ -107,7 +107,8 @@ class Turn:
 
     ``call`` numbers the model calls from 1 and, with ``id``, fences their answers. ``taken_in``
     holds the command spellings that came in from outside during this turn and so are not run.
-    ``asks`` are the agent's requests for leave that wait for an answer.
+    ``asks`` are the agent's requests for leave that wait for an answer. ``unrecorded`` are the tokens (in, out) of
+    a call whose answer was asked for again, and so stands in no record yet.
     """
 
     id: str
@@ -126,6 +127,7 @@ class Turn:
     exchange: tuple[Said, ...] = ()
     commands: tuple[Command, ...] = ()
     asks: tuple[str, ...] = ()
+    unrecorded: tuple[int, int] = (0, 0)
     taken_in: frozenset[str] = frozenset()
 
 

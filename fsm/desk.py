@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Protocol
 
 from fsm.admission import Gatekeeper
@@ -49,8 +49,8 @@ from fsm.language.redact import redact
 from fsm.language.reply import read_reply
 from fsm.language.texts import LANGUAGES, say
 from fsm.language.titles import one_line
-from fsm.ports import ChatMessage, Inbound, ModelError, PermissionAsk, Reply, SessionInfo, SourceError, Talks
-from fsm.sessions import Sessions
+from fsm.ports import ChatMessage, Inbound, Line, ModelError, PermissionAsk, Reply, SessionInfo, SourceError, Talks
+from fsm.sessions import Sessions, session_id_for
 
 log = logging.getLogger("session_router.turn")
 
@@ -134,7 +134,8 @@ class Desk:
         lang = message.lang if message else now.lang or self.agent.language
         return await resolve(
             self.agent, key, now, self.sessions, at=at, lang=lang,
-            make_as=f"own_{message.ref}" if message else "", title=message.text[:60] if message else "",
+            make_as=session_id_for(message.ref) if message else "",
+            title=one_line(message.text)[:60] if message else "",
         )  # fmt: skip
 
     async def hear(self, key: Key, inbound: Inbound, now: Conversation, at: float, *, waited: bool = False) -> Event:
@@ -216,8 +217,9 @@ class Desk:
             base = await self._base(key, turn)
         except SourceError as error:
             log.warning("the context of %s cannot be read: %s", turn.bound.session, error)
+            kind = "vanished" if error.kind == "missing" else "source"
             retryable = error.kind == "locked"
-            return Asking(ModelFailed(now(), turn=turn.id, call=turn.call, kind="source", retryable=retryable))
+            return Asking(ModelFailed(now(), turn=turn.id, call=turn.call, kind=kind, retryable=retryable))
         return await self._asking(turn, now, self._call(with_exchange(base, turn.exchange), turn.bound.session, show))
 
     async def _talk(self, agent: Talks, key: Key, turn: Turn, now: Callable[[], float],
@@ -235,7 +237,7 @@ class Desk:
                 what = one_line(" ".join([ask.what, ask.detail or ", ".join(ask.patterns)]))[:ASK_CHARS]
                 asked(PermissionAsked(now(), turn=turn.id, call=turn.call, ask=ask.id, what=make_inert(what)))
 
-        return await self._asking(
+        asking = await self._asking(
             turn,
             now,
             agent.talk(
@@ -243,6 +245,16 @@ class Desk:
                 show=piece if show is not None else None, ask=leave,
             ),
         )  # fmt: skip
+        event = asking.event
+        if isinstance(event, ModelFailed) and event.kind == "not_found" and await self._is_gone(turn.bound):
+            return replace(asking, event=replace(event, kind="vanished"))
+        return asking
+
+    async def _is_gone(self, bound: Bound) -> bool:
+        try:
+            return await self.sessions.find(bound.session) is None
+        except SourceError:
+            return False
 
     async def answer_ask(self, turn: Turn, ask: str, allow: bool) -> None:
         """Tell the session's agent whether it may."""
@@ -288,8 +300,11 @@ class Desk:
         base = self._prompts.get(turn.id)
         if base is None:
             limit = self.agent.limits.recent_msg_limit
-            context = await self.sessions.context(turn.bound.session, limit, agent=self.agent.name)
+            bound = turn.bound
+            context = await self.sessions.context(bound.session, limit, agent=self.agent.name, source=bound.source)
             context = [line for line in context if line.id != turn.message.ref]
+            if away := await self.sessions.away(bound):
+                context.append(Line("assistant", say(self.agent.language, "away", problem=away), turn.started))
             base = base_prompt(self.agent, self._system(key), context, turn.message.prompt)
             self._prompts[turn.id] = base
         return base

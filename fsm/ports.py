@@ -163,6 +163,14 @@ class Talks(Protocol):
         """Answer a request for leave; False where nobody waits for it any more."""
 
 
+@runtime_checkable
+class MayBeAway(Protocol):
+    """A source whose agent may be out of reach while its sessions can still be read."""
+
+    async def away(self) -> str:
+        """Why its agent cannot be talked to just now, in one sentence; empty while it can."""
+
+
 # -- the model -----------------------------------------------------------------------------------
 
 

@@ -112,6 +112,8 @@ def _record_end(turn: Turn, at: float, disposition: Disposition, said: str, usag
     if turn.bound.kept == "source":
         return ()
     if turn.bound.kept == "journal":
+        if turn.phase is Phase.SESSION:  # it never had the session, so nothing began there
+            return ()
         data: dict[str, object] = {"id": turn.id, "content": said, "disposition": disposition.value}
         return _record(turn, "end", "turn_end", at, data | ({"usage": usage} if usage else {}))
     lines = [KeepLine(turn.bound.session, Line("user", message.text, turn.started, message.tag, message.ref))]
@@ -122,11 +124,12 @@ def _record_end(turn: Turn, at: float, disposition: Disposition, said: str, usag
 
 
 def _usage(turn: Turn, event: ModelReplied) -> dict[str, object]:
-    """The tokens of one model call, named so that nobody counts them twice."""
+    """The tokens of one model call, named so that nobody counts them twice, and of the one before it that has no
+    record of its own."""
     return {
         "id": f"{turn.id}/{event.call}",
-        "input_tokens": event.input_tokens,
-        "output_tokens": event.output_tokens,
+        "input_tokens": event.input_tokens + turn.unrecorded[0],
+        "output_tokens": event.output_tokens + turn.unrecorded[1],
     }
 
 
@@ -347,18 +350,19 @@ def ask_once_more(now: Conversation, event: ModelReplied, limits: Limits) -> Out
     turn = _turn(now)
     said = (Said("assistant", "__SILENT__"),) if event.reading.kind is ReadingKind.SILENT else ()
     nudge = Said("user", say(turn.message.lang, "ask_again"))
-    turn = replace(turn, asked_again=True, exchange=(*turn.exchange, *said, nudge))
+    spent = (event.input_tokens, event.output_tokens)
+    turn = replace(turn, asked_again=True, exchange=(*turn.exchange, *said, nudge), unrecorded=spent)
     now, effects = _ask(now, turn)
     return now, (*effects, Count("asked_again"))
 
 
 def send_fallback(now: Conversation, event: ModelReplied, limits: Limits) -> Outcome:
     text = say(_turn(now).message.lang, "fallback")
-    return _end(now, event.at, Disposition.REPLIED, "why_fallback", text)
+    return _end(now, event.at, Disposition.REPLIED, "why_fallback", text, usage=_usage(_turn(now), event))
 
 
 def end_quietly(now: Conversation, event: ModelReplied, limits: Limits) -> Outcome:
-    now, effects = _end(now, event.at, Disposition.SILENT, "why_empty")
+    now, effects = _end(now, event.at, Disposition.SILENT, "why_empty", usage=_usage(_turn(now), event))
     return now, (*effects, Count("empty_reply"))
 
 
@@ -378,6 +382,7 @@ def run_commands(now: Conversation, event: ModelReplied, limits: Limits) -> Outc
             "usage": _usage(turn, event),
         }  # fmt: skip
         calls.extend(_record(turn, f"{turn.call}.{index}", "tool_call", event.at, data))
+    turn = replace(turn, unrecorded=(0, 0))
     return replace(now, turn=turn), (*calls, RunCommands(turn, turn.commands), *_near_misses(event))
 
 
@@ -472,8 +477,9 @@ def ask_again(now: Conversation, event: BackoffOver, limits: Limits) -> Outcome:
 
 
 def apologise(now: Conversation, event: ModelFailed, limits: Limits) -> Outcome:
-    key = "context_unreadable" if event.kind == "source" else "model_failed"
-    text = say(_turn(now).message.lang, key)
+    turn = _turn(now)
+    key = {"source": "context_unreadable", "vanished": "turn_vanished"}.get(event.kind, "model_failed")
+    text = say(turn.message.lang, key, title=show_title(turn.bound.title or turn.bound.session))
     return _end(now, event.at, Disposition.FAILED, "why_model_failed", text)
 
 

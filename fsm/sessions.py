@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +15,7 @@ from fsm.language.own_lines import as_read_by
 from fsm.ports import (
     Journals,
     Line,
+    MayBeAway,
     SessionInfo,
     SessionSource,
     SourceError,
@@ -20,6 +24,17 @@ from fsm.ports import (
     WritableSource,
     is_a,
 )
+
+log = logging.getLogger("session_router.sessions")
+
+ID_LENGTH = 12
+
+
+def session_id_for(ref: str) -> str:
+    """The id of a session made for the message ``ref``, the same each time: ``ses_`` and twelve letters and digits,
+    which every file system, command line and agent takes. (OpenCode's own ids are longer, so none is ever the same.)"""
+    digest = hashlib.sha256(ref.encode("utf-8", "surrogatepass")).digest()
+    return "ses_" + base64.b32encode(digest).decode().lower()[:ID_LENGTH]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +46,21 @@ class Listing:
 
 
 class Sessions:
-    """The first source that knows an id owns it; ``writable`` is where new ones are made."""
+    """The first source that knows an id owns it: the same id in a later one is left out, with one warning.
+    ``writable`` is where new ones are made."""
 
     def __init__(self, sources: Sequence[SessionSource], store: Store, writable: WritableSource | None = None) -> None:
         self.sources = tuple(sources)
         self.store = store
         self.writable = writable
+        self._taken: set[tuple[str, str]] = set()
+        self._free: set[tuple[str, str]] = set()
+
+    async def close(self) -> None:
+        """Let go of whatever the sources hold open."""
+        for source in self.sources:
+            if (close := getattr(source, "close", None)) is not None:
+                await close()
 
     async def list(self, agent: Agent, person: str) -> Listing:
         """Every session that ``person`` may see, most recently active first, then by id."""
@@ -45,11 +69,12 @@ class Sessions:
         for source in self.sources:
             try:
                 for session in await source.list():
-                    if agent.may_see(person, session.source, session.id):
-                        found.setdefault(session.id, session)
+                    if (first := found.setdefault(session.id, session)) is not session:
+                        self._warn(session, first.source)
             except SourceError as error:
                 problems.append(error)
-        return Listing(tuple(sorted(found.values(), key=lambda s: (-s.active_at, s.id))), tuple(problems))
+        seen = (s for s in found.values() if agent.may_see(person, s.source, s.id))
+        return Listing(tuple(sorted(seen, key=lambda s: (-s.active_at, s.id))), tuple(problems))
 
     async def search(self, agent: Agent, person: str, words: str) -> Listing:
         """Those that ``words`` may mean; all of them for no words."""
@@ -65,12 +90,18 @@ class Sessions:
             return Listing(listing.sessions[:1], listing.problems)
         found: list[SessionInfo] = []
         problems: list[SourceError] = []
-        for source in self.sources:
+        for at, source in enumerate(self.sources):
             try:
-                if (session := await source.latest()) is not None:
-                    found.append(session)
+                session = await source.latest()
             except SourceError as error:
                 problems.append(error)
+                continue
+            if session is None:
+                continue
+            if await self._is_taken(session, self.sources[:at]):
+                listing = await self.list(agent, person)  # rare enough to look at everything
+                return Listing(listing.sessions[:1], listing.problems)
+            found.append(session)
         found.sort(key=lambda s: (-s.active_at, s.id))
         return Listing(tuple(found[:1]), tuple(problems))
 
@@ -91,24 +122,53 @@ class Sessions:
             raise problem
         return None
 
-    async def context(self, session_id: str, limit: int, *, agent: str = "") -> Sequence[Line]:
+    async def _is_taken(self, session: SessionInfo, earlier: Sequence[SessionSource]) -> bool:
+        """Whether a source that goes first has a session of that id; asked once for each."""
+        name = (session.source, session.id)
+        if name in self._free or not earlier:
+            return False
+        for source in earlier:
+            try:
+                if await source.find(session.id) is not None:
+                    self._warn(session, source.name)
+                    return True
+            except SourceError as error:
+                if error.kind != "missing":
+                    return False  # asked again as soon as it can be read
+        self._free.add(name)
+        return False
+
+    def _warn(self, session: SessionInfo, owner: str) -> None:
+        if (name := (session.source, session.id)) not in self._taken:
+            self._taken.add(name)
+            log.warning("%s has a session with the id %s, which is one of %s already: the one of %s is left out.",
+                        session.source, session.id, owner, session.source)
+
+    async def context(self, session_id: str, limit: int, *, agent: str = "", source: str = "") -> Sequence[Line]:
         """The newest ``limit`` lines, oldest first: the source's own and the ones that we keep. What ``agent`` said
-        from the command line is tagged as its own.
+        from the command line is tagged as its own. ``source`` names the one that it was bound to, where that is known.
 
         Raises:
-            SourceError: the source that may hold the session cannot be read. An empty context
-                would be a wrong answer in disguise.
+            SourceError: the source that may hold the session cannot be read, or (kind ``missing``) the named
+                one has no such session any more. An empty context would be a wrong answer in disguise.
         """
         kept = [as_read_by(line, agent) for line in await self.store.lines(session_id, limit)]
-        lines: list[Line] = []
-        for source in self.sources:
+        found: Sequence[Line] = ()
+        named = self._source(source) if source else None
+        if named is not None:
+            if await named.find(session_id) is None:
+                gone = f"There is no session {session_id} in {source} any more."
+                raise SourceError(gone, kind="missing", source=source)
+            found = await named.context(session_id, limit)
+        for one in self.sources if named is None else ():
             try:
-                if await source.find(session_id) is not None:
-                    lines = [as_read_by(line, agent) for line in await source.context(session_id, limit)]
+                if await one.find(session_id) is not None:
+                    found = await one.context(session_id, limit)
                     break
             except SourceError as error:
                 if error.kind != "missing":
                     raise
+        lines = [as_read_by(line, agent) for line in found]
         if kept:
             there = {line.id for line in lines if line.id}
             lines = sorted([*lines, *(line for line in kept if line.id not in there)], key=lambda line: line.at)
@@ -117,11 +177,21 @@ class Sessions:
     def _source(self, name: str) -> SessionSource | None:
         return next((source for source in self.sources if source.name == name), None)
 
-    def kept(self, bound: Bound) -> Bound:
-        """``bound`` with what its source can do written in: who keeps the record of a turn there."""
+    async def kept(self, bound: Bound) -> Bound:
+        """``bound`` with what its source can do written in: who keeps the record of a turn there. A source whose
+        agent is away is like one that can only be read."""
         kind: type = type(self._source(bound.source))
-        kept: Kept = "source" if is_a(kind, Talks) else "journal" if is_a(kind, Journals) else "store"
+        kept: Kept = "store"
+        if is_a(kind, Talks) and not await self.away(bound):
+            kept = "source"
+        elif is_a(kind, Journals):
+            kept = "journal"
         return bound if bound.kept == kept else replace(bound, kept=kept)
+
+    async def away(self, bound: Bound) -> str:
+        """Why the agent of that session cannot be talked to just now; empty where it can, or where there is none."""
+        source = self._source(bound.source)
+        return await source.away() if isinstance(source, MayBeAway) else ""
 
     def agent_of(self, bound: Bound) -> Talks | None:
         """The agent that runs the turns of that session itself, None where a model of ours does."""

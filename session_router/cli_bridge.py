@@ -81,7 +81,9 @@ class Active:
     valid: bool
 
 
-async def send(text: str, session_id: str | None, speaker: Speaker, *, post: Post, id: str, now: Callable[[], float]) -> Sent:
+async def send(
+    text: str, session_id: str | None, speaker: Speaker, *, post: Post, id: str, now: Callable[[], float]
+) -> Sent:
     """Post ``text`` in every room as the agent; with ``session_id`` record it. ``id`` names the sending for ever: the
     same again shows and records it once.
 

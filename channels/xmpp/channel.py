@@ -29,6 +29,7 @@ from channels.xmpp.events import (
     Event,
     FailOutput,
     Greet,
+    Greeted,
     HoldOutput,
     LinkLost,
     LinkUp,
@@ -103,7 +104,6 @@ class XmppChannel:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._loose: set[asyncio.Task[None]] = set()
         self._poke = asyncio.Event()
-        self._greeting = False
         self._on_the_wire = 0
         self._up_at = 0.0
         self._wire_or_none: Wire | None = None
@@ -248,7 +248,6 @@ class XmppChannel:
                 self._after("connect", seconds, lambda: BackoffOver(link))
             case Greet():
                 self._hearing.greeted.clear()
-                self._greeting = True
                 self._run("greet", self._greet(self._now.link))
             case EnterRoom(room, within):
                 link = self._now.link
@@ -344,8 +343,6 @@ class XmppChannel:
         self._take(LinkUp(self._on_the_wire, resumed))
         if self.state in (State.JOINING, State.JOINED):
             self._run("watch", self._watch())
-            if resumed and self._greeting:  # the link broke before it was done
-                self._run("greet", self._greet(self._now.link))
 
     def _lost(self, reason: str) -> None:
         lasted = self._clock.now() - self._up_at if self.state in (State.JOINING, State.JOINED) else 0.0
@@ -359,9 +356,7 @@ class XmppChannel:
 
     async def _greet(self, link: int) -> None:
         await self._hearing.greet()
-        self._greeting = False
-        if self._now.link == link:
-            self._sender.release([""], fresh=True)
+        self._take(Greeted(link))
 
     async def _watch(self) -> None:
         """Notice a server that is gone without a word, and a room that has put us out without one."""

@@ -30,6 +30,7 @@ from channels.xmpp.events import (
     Event,
     FailOutput,
     Greet,
+    Greeted,
     HoldOutput,
     LinkLost,
     LinkUp,
@@ -93,8 +94,8 @@ def is_out_of_turn(now: Connection, event: RoomCaughtUp) -> bool:
 
 
 def is_resumed_and_settled(now: Connection, event: LinkUp) -> bool:
-    """The session of before goes on, and no room was left to enter."""
-    return event.resumed and all(room.settled for room in now.rooms)
+    """The session of before goes on, and nothing was left to do in it."""
+    return event.resumed and now.greeted and all(room.settled for room in now.rooms)
 
 
 def is_resumed(now: Connection, event: LinkUp) -> bool:
@@ -102,14 +103,14 @@ def is_resumed(now: Connection, event: LinkUp) -> bool:
     return event.resumed
 
 
-def has_rooms(now: Connection, event: LinkUp) -> bool:
-    """There are rooms to enter."""
-    return any(room.standing is not Standing.GONE for room in now.rooms)
+def has_no_room_left(now: Connection, event: Greeted) -> bool:
+    """No room is left to enter."""
+    return all(room.settled for room in now.rooms)
 
 
 def is_the_last(now: Connection, event: OfRoom) -> bool:
-    """Every other room is settled."""
-    return all(room.settled for room in now.rooms if room.address != event.room)
+    """Everything but this room is settled."""
+    return now.greeted and all(room.settled for room in now.rooms if room.address != event.room)
 
 
 def may_pass(now: Connection, event: RoomRefused) -> bool:
@@ -184,19 +185,22 @@ def take_up_again(now: Connection, event: LinkUp) -> Outcome:
         CatchUp(room.address) for room in now.rooms if room.standing is Standing.CATCHING_UP
     )
     rooms = tuple(_entering(room) if room.address in waiting else room for room in now.rooms)
-    return replace(now, rooms=rooms), (ReleaseOutput(("", *ready), fresh=False), *entering, *under_way)
-
-
-def greet(now: Connection, event: LinkUp) -> Outcome:
-    """Be available for direct chats."""
-    return now, (Greet(),)
+    greeting = () if now.greeted else (Greet(),)
+    direct = ("",) if now.greeted else ()
+    release = ReleaseOutput((*direct, *ready), fresh=False)
+    return replace(now, rooms=rooms), (release, *greeting, *entering, *under_way)
 
 
 def enter_rooms(now: Connection, event: LinkUp) -> Outcome:
     """Be available, and enter every room anew: a new session is in none."""
     rooms = tuple(room if room.standing is Standing.GONE else _entering(room) for room in now.rooms)
     entered = [EnterRoom(room.address, now.timing.join) for room in rooms if room.standing is Standing.ENTERING]
-    return replace(now, rooms=rooms), (HoldOutput(_enterable(now)), Greet(), *entered)
+    return replace(now, rooms=rooms, greeted=False), (HoldOutput(("", *_enterable(now))), Greet(), *entered)
+
+
+def release_chats(now: Connection, event: Greeted) -> Outcome:
+    """Say to persons what was held back, and again what is known not to have arrived."""
+    return replace(now, greeted=True), (ReleaseOutput(("",), fresh=True),)
 
 
 def enter(now: Connection, event: RoomRetryDue) -> Outcome:
@@ -301,7 +305,7 @@ NOT_CONNECTING = (OFFLINE, JOINING, JOINED, BACKING_OFF, REFUSED)
 NOT_UP = (OFFLINE, CONNECTING, BACKING_OFF, REFUSED)
 
 FROM_LINK: tuple[type[OfLink], ...] = (
-    BackoffOver, ConnectTimedOut, LinkUp, LinkLost, LoginRefused, Displaced,
+    BackoffOver, ConnectTimedOut, LinkUp, Greeted, LinkLost, LoginRefused, Displaced,
     RoomEntered, RoomCaughtUp, RoomRefused, RoomLost, RoomRetryDue,
 )  # fmt: skip
 FROM_ROOM: tuple[type[OfRoom], ...] = (RoomEntered, RoomCaughtUp, RoomRefused, RoomLost, RoomRetryDue)
@@ -339,13 +343,14 @@ TABLE = (
 
     on(CONNECTING,      LinkUp,          JOINED,      take_up_again,       is_resumed_and_settled),
     on(CONNECTING,      LinkUp,          JOINING,     take_up_again,       is_resumed),
-    on(CONNECTING,      LinkUp,          JOINING,     enter_rooms,         has_rooms),
-    on(CONNECTING,      LinkUp,          JOINED,      greet),
+    on(CONNECTING,      LinkUp,          JOINING,     enter_rooms),
     on(CONNECTING,      ConnectTimedOut, BACKING_OFF, give_up_connecting),
     on((CONNECTING, *UP), LinkLost,      BACKING_OFF, back_off),
     on((CONNECTING, *UP), FATAL,         REFUSED,     refuse),
     on(BACKING_OFF,     BackoffOver,     CONNECTING,  connect),
 
+    on(UP,              Greeted,         JOINED,      release_chats,       has_no_room_left),
+    on(UP,              Greeted,         SAME,        release_chats),
     on(UP,              FROM_ROOM,       SAME,        ignore,              is_of_no_room),
     on(UP,              RoomEntered,     JOINING,     catch_up),
     on(UP,              RoomCaughtUp,    SAME,        ignore,              is_out_of_turn),
@@ -365,6 +370,7 @@ TABLE = (
     on(AWAY,            LinkLost,        SAME,        ignore),
     on(AWAY,            FATAL,           SAME,        ignore),
     on((OFFLINE, CONNECTING, JOINING, JOINED, REFUSED), BackoffOver, SAME, ignore),
+    on(NOT_UP,          Greeted,         SAME,        ignore),
     on(NOT_UP,          FROM_ROOM,       SAME,        ignore),
 )
 # fmt: on

@@ -84,10 +84,12 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """``link`` numbers the connections made; ``failures`` counts those in a row that came to nothing or broke."""
+    """``link`` numbers the connections made; ``failures`` counts those in a row that came to nothing or broke;
+    ``greeted``: in this session we can be reached for direct chats, and know of all that were missed."""
 
     rooms: tuple[Room, ...] = ()
     state: State = State.OFFLINE
+    greeted: bool = False
     link: int = 0
     failures: int = 0
     reason: str = ""
@@ -130,6 +132,11 @@ class LinkUp(OfLink):
     """There is a session; ``resumed`` is the one before, with its rooms (XEP-0198)."""
 
     resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Greeted(OfLink):
+    """We can be reached, and nothing that was said in direct chats is unknown any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,11 +201,11 @@ class RoomRetryDue(OfRoom):
 
 
 Event = (
-    Started | Stopped | BackoffOver | ConnectTimedOut | LinkUp | LinkLost | LoginRefused | Displaced
+    Started | Stopped | BackoffOver | ConnectTimedOut | LinkUp | Greeted | LinkLost | LoginRefused | Displaced
     | RoomEntered | RoomCaughtUp | RoomRefused | RoomLost | RoomRetryDue
 )  # fmt: skip
 EVENTS: tuple[type[Event], ...] = (
-    Started, Stopped, BackoffOver, ConnectTimedOut, LinkUp, LinkLost, LoginRefused, Displaced,
+    Started, Stopped, BackoffOver, ConnectTimedOut, LinkUp, Greeted, LinkLost, LoginRefused, Displaced,
     RoomEntered, RoomCaughtUp, RoomRefused, RoomLost, RoomRetryDue,
 )  # fmt: skip
 

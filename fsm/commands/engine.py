@@ -17,7 +17,7 @@ from fsm.events import Choice
 from fsm.language.texts import age, duration, say
 from fsm.language.titles import show_title
 from fsm.ports import InboxRow
-from fsm.sessions import Sessions
+from fsm.sessions import Sessions, session_id_for
 
 HISTORY = 5
 """Messages that ``/why`` explains."""
@@ -68,6 +68,7 @@ async def status(asked: Asked) -> Answer:
             f" ({say(lang, 'status_busy', loops=now.turn.loops)})"
         )
     bound = asked.binding.bound
+    away = await asked.sessions.away(bound) if bound else ""
     return Answer(
         say(
             lang,
@@ -79,6 +80,7 @@ async def status(asked: Asked) -> Answer:
             if now.muted_until is not None and now.muted_until > asked.at
             else say(lang, "no"),
         )
+        + ("\n" + say(lang, "away", problem=away) if away else "")
     )
 
 
@@ -90,7 +92,7 @@ async def new(asked: Asked) -> Answer:
     title = asked.argument.strip()
     if not title:
         return Answer(say(asked.lang, "usage_new"))
-    made = await asked.sessions.create(title, session_id=f"own_{asked.ref}", at=asked.at)
+    made = await asked.sessions.create(title, session_id=session_id_for(asked.ref), at=asked.at)
     if made is None:
         return Answer(say(asked.lang, "cannot_create"))
     text = say(asked.lang, "bound", title=show_title(made.title, lang=asked.lang), source=made.source)

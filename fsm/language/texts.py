@@ -142,6 +142,11 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "status_session": ("{title}（{source}，{kind}）", "{title} ({source}, {kind})"),
     "status_busy": ("正在处理，第 {loops} 轮", "working, loop {loops}"),
+    "away": (
+        "这个会话的智能体现在联系不上，由本程序的模型回答，内容不会进入它自己的记录：{problem}",
+        "The session's own agent cannot be reached, so a model of ours answers, and what is said stays out of its "
+        "record: {problem}",
+    ),
     "none": ("无", "none"),
     "yes_for": ("还有 {minutes}", "for another {minutes}"),
     "no": ("否", "no"),
@@ -175,6 +180,11 @@ TEXTS: dict[str, tuple[str, str]] = {
     "no_session": (
         "没有可用的会话。发送 /new 标题 新建一个，或检查会话来源（session-router doctor）。",
         "There is no session to talk to. Send /new TITLE to make one, or check the sources (session-router doctor).",
+    ),
+    "turn_vanished": (
+        "会话「{title}」在处理时不见了，所以没有回答。发送 /sessions 另选一个，或 /auto 恢复自动绑定。",
+        "The session “{title}” went away in the middle of this, so there is no answer. Send /sessions to choose "
+        "another, or /auto to go back to automatic binding.",
     ),
     "vanished": (
         "你选的会话「{title}」已经不在了。发送 /sessions 另选一个，或 /auto 恢复自动绑定。",

@@ -84,6 +84,12 @@ class Delivery:
         line.held = False
         self._go_on(address, line)
 
+    async def written(self, channel: str, to: str) -> None:
+        """Return once nothing is on its way to that address, save what has to wait for another try."""
+        for address, line in list(self._lines.items()):
+            if address[1:] == (channel, to) and line.running and line.task is not None:
+                await asyncio.wait({line.task})
+
     def is_busy(self, agent: str) -> bool:
         """Whether a text of that agent is on its way just now."""
         return any(line.running for address, line in self._lines.items() if address[0] == agent)

@@ -826,6 +826,8 @@ class Engine:
         """Pay ``AskModel``: the answer goes back into the mailbox with its record."""
         desk = self.desks[key.agent]
         self._typing(key, turn, True)
+        if turn.bound.kept == "journal":  # the model reads there what the turn before has said
+            await self.delivery.written(JOURNAL, turn.bound.session)
         self._touch("model", "before")
         channel = self.delivery.channel(key.agent, turn.message.channel) if turn.message.to else None
         show = self._drafts(channel, turn) if channel is not None else None

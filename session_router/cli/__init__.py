@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import click
 
+from session_router.cli.bridge import active, clear, send
 from session_router.cli.chat import chat
 from session_router.cli.config import doctor, init, setup
 from session_router.cli.conventions import Option, Program
 from session_router.cli.diagram import diagram
 from session_router.cli.look import context, conversations, sessions, why
+from session_router.cli.run import run_
 from session_router.cli.scenarios import export, replay
 from session_router.cli.spoken import Both
 
@@ -42,7 +44,9 @@ program = Program(
     ],
 )  # fmt: skip
 
-for command in (chat, init, doctor, sessions, context, conversations, why, diagram, replay, export, setup):
+for command in (
+    chat, run_, init, doctor, send, active, clear, sessions, context, conversations, why, diagram, replay, export, setup
+):  # fmt: skip
     program.add_command(command)
 
 

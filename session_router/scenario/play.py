@@ -98,7 +98,7 @@ class Player:
                  ) -> None:
         self.scenario = scenario
         self.stage = Stage(
-            scenario.agent, SteppedClock(scenario.start), commands=commands, own_sessions=True
+            scenario.agent, SteppedClock(scenario.start), commands=commands
         )
         self.stage.model.answers = list(scenario.answers)
         if crash_at is not None:

@@ -24,11 +24,12 @@ from fsm.events import Result
 from fsm.ports import Inbound, SessionRouterError, Store
 from fsm.rows import Row
 from fsm.runner import Engine, Receipt
+from fsm.runner.engine import JOURNAL
 from fsm.sessions import Sessions
 from session_router.cli_bridge import Speaker, send
 from session_router.scenario.clock import SteppedClock
 from session_router.scenario.script import Recorder, ScriptedAgent, ScriptedModel, ScriptedSource, Sent
-from storage.sessions import OwnSessions
+from storage.journal import HEADER, JournalChannel, JournalFile, JournalSource
 from storage.sqlite import SqliteStore
 
 
@@ -81,7 +82,8 @@ class _Recording(Registry):
 
 
 class Stage:
-    """One agent, its sessions, its model and the people who talk to it.
+    """One agent, its sessions, its model and the people who talk to it. Sessions that are made here are real journals
+    in a folder of the stage's own.
 
     ``store`` makes the store anew at every start over what the one before left; by default the
     embedded SQLite store on a file of its own.
@@ -93,7 +95,6 @@ class Stage:
         clock: SteppedClock,
         *,
         commands: Registry | None = None,
-        own_sessions: bool = True,
         store: Callable[[], Store] | None = None,
     ) -> None:
         self.agent, self.clock = agent, clock
@@ -107,9 +108,9 @@ class Stage:
         self.rows: Counter[str] = Counter()
         self.touches: Counter[tuple[str, str]] = Counter()
         self.restarts = 0
-        self._own_sessions = own_sessions
         self._folder = tempfile.TemporaryDirectory(prefix="session-router-scenario-")
         path = Path(self._folder.name) / "engine.db"
+        self.journals = JournalSource(Path(self._folder.name) / "sessions", durable=False)
         # A killed process loses nothing that the operating system has: no need to wait for the disk.
         self._make_store = store or (lambda: SqliteStore(path, synchronous="OFF"))
         self._seen: dict[Key, _Seen] = {}
@@ -126,14 +127,16 @@ class Stage:
     async def open(self) -> None:
         """Start the engine (again) on whatever the store holds."""
         store = self._make_store()
-        own = OwnSessions(store)
-        sources = (self.source, self.talking, *((own,) if self._own_sessions else ()))
-        self.desk = Desk(self.agent, Sessions(sources, store, own), self.model, self.commands)
+        self.journals = JournalSource(self.journals.folder, durable=False)
+        sources = (self.source, self.talking, self.journals)
+        self.desk = Desk(self.agent, Sessions(sources, store, self.journals), self.model, self.commands)
         self.engine = Engine(
             desks={self.agent.name: self.desk},
             store=store,
             clock=self.clock,
-            channels={(self.agent.name, "*"): self.channel},
+            channels={
+                (self.agent.name, "*"): self.channel, (self.agent.name, JOURNAL): JournalChannel(self.journals),
+            },
             seen=self._saw,
             touch=self._touch,
             watch=self._watch,
@@ -153,6 +156,7 @@ class Stage:
         self.restarts += 1
         self._crashed = True
         await self.engine.close()
+        await self.journals.close()
         self.clock.restarted()
         self.model.forget_waiting()
         await self.open()
@@ -163,6 +167,7 @@ class Stage:
 
     async def close(self) -> None:
         await self.engine.close()
+        await self.journals.close()
         self._folder.cleanup()
 
     # -- time ------------------------------------------------------------------------------------
@@ -286,7 +291,10 @@ class Stage:
         return self._seen[key].loops if key in self._seen else 0
 
     def journal(self, session: str | None) -> list[str]:
-        """The events that turns added to that session, in order."""
+        """The events that turns added to that session, in order: what its journal holds, or for a session of a source
+        that keeps its own record what would stand there."""
+        if session and (path := self.journals.path(session)).exists():
+            return [record.event for record in JournalFile(path).load().records if record.event != HEADER]
         return [event for seen in self._seen.values() for where, event in seen.journal if where == session]
 
     # -- watching the engine ---------------------------------------------------------------------

@@ -12,15 +12,16 @@ import os
 import stat
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from storage.journal import blobs
 from storage.journal.errors import JournalError, JournalVersionError, told
-from storage.journal.lines import BOM, CHUNK, LONGEST, judge_tail
+from storage.journal.lines import BOM, CHUNK, LONGEST, backwards, judge_tail
 from storage.journal.locks import is_at, lock, unlock
-from storage.journal.reading import Loaded, load
+from storage.journal.reading import BadLine, Loaded, load, whole
 from storage.journal.records import HEADER, MAX_RECORD, VERSION, Record, encode, parse
 
 log = logging.getLogger(__name__)
@@ -29,15 +30,35 @@ DURABLE = frozenset({"turn_start", "turn_end", HEADER})
 """Events after which the file is on disk when ``append`` returns."""
 
 _sync = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
-_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+_FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+@dataclass(slots=True)
+class Alone:
+    """A journal while nobody else appends to it; it is ``length`` bytes long. What is put into ``records`` is
+    appended when it is let go: all of it or nothing."""
+
+    path: Path
+    length: int
+    records: list[Record] = field(default_factory=list)
+
+    def newest(self) -> Iterator[Record]:
+        """The records there are, from the newest back; bad lines are left out."""
+        with open(self.path, "rb", buffering=0) as file:
+            for line in backwards(file, self.length):
+                with suppress(BadLine):
+                    yield whole(line.removeprefix(BOM).strip(b"\0"), path=self.path)[0]
 
 
 class JournalFile:
     """``path`` is the file; it and its folder are made at the first append. Safe for many threads
-    and, with one object each, for many processes. Methods block and raise :class:`JournalError`."""
+    and, with one object each, for many processes. Methods block and raise :class:`JournalError`.
+    Without ``durable`` nothing waits for the disk: what a killed process wrote is there, what a power
+    failure takes is not."""
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *, durable: bool = True) -> None:
         self.path = Path(path)
+        self._durable = durable
         self._fd: int | None = None
         self._mutex = threading.Lock()
         self._length = -1  # after our own last append: somebody else's has to be looked at
@@ -55,6 +76,26 @@ class JournalFile:
     def begin(self, header: Record) -> bool:
         """Write a header where the file is new or empty. False where something is there already."""
         return self._write((), header)
+
+    @contextmanager
+    def alone(self) -> Iterator[Alone]:
+        """The file with nobody else appending to it meanwhile, for whoever has to look before writing.
+
+        Raises :class:`JournalMissing` where there is no such file; none is made.
+        """
+        with told(self.path, "written"), self._locked(make=False) as fd:
+            size = os.fstat(fd).st_size
+            self._length = self._mend(fd, size)
+            alone = Alone(self.path, self._length)
+            yield alone
+            if alone.records:
+                self._append(fd, [self._line(record) for record in alone.records], self._length,
+                             durable=any(record.event in DURABLE for record in alone.records))
+
+    @property
+    def length(self) -> int:
+        """Bytes behind our own last append; negative where that is not known."""
+        return self._length
 
     def load(self) -> Loaded:
         """Every record, and what is wrong with the file; changes nothing."""
@@ -83,12 +124,9 @@ class JournalFile:
         self.close()
 
     def _write(self, records: Sequence[Record], header: Record | None = None) -> bool:
-        lines = [encode(record) for record in records]
         first = [] if header is None else [encode(header)]
         with told(self.path, "written"):
-            for at, line in enumerate(lines):
-                if len(line) > MAX_RECORD:
-                    lines[at] = blobs.shortened(records[at], self.path.parent / blobs.FOLDER)
+            lines = [self._line(record) for record in records]
             with self._locked() as fd:
                 size = os.fstat(fd).st_size
                 if size != self._length or _read(fd, size - 1, 1) != b"\n":
@@ -97,25 +135,33 @@ class JournalFile:
                     lines = first + lines
                 if not lines:
                     return False
-                self._length = -1
-                try:
-                    for line in lines:
-                        _write_all(fd, line)
-                except BaseException:
-                    os.ftruncate(fd, size)
-                    raise
-                self._length = size + sum(map(len, lines))
-                if size == 0 or any(record.event in DURABLE for record in records):
-                    _sync(fd)
-                if size == 0:
-                    blobs.sync_folder(self.path.parent)
+                self._append(fd, lines, size, durable=any(record.event in DURABLE for record in records))
         return True
 
+    def _line(self, record: Record) -> bytes:
+        line = encode(record)
+        return line if len(line) <= MAX_RECORD else blobs.shortened(record, self.path.parent / blobs.FOLDER)
+
+    def _append(self, fd: int, lines: Sequence[bytes], size: int, *, durable: bool) -> None:
+        """Write at the end of the locked file, which is ``size`` bytes long: all of it or nothing."""
+        self._length = -1
+        try:
+            for line in lines:
+                _write_all(fd, line)
+        except BaseException:
+            os.ftruncate(fd, size)
+            raise
+        self._length = size + sum(map(len, lines))
+        if self._durable and (size == 0 or durable):
+            _sync(fd)
+            if size == 0:
+                blobs.sync_folder(self.path.parent)
+
     @contextmanager
-    def _locked(self) -> Iterator[int]:
+    def _locked(self, *, make: bool = True) -> Iterator[int]:
         with self._mutex:
             while True:
-                fd = self._opened()
+                fd = self._opened(make)
                 lock(fd)
                 if is_at(fd, self.path):
                     break
@@ -125,10 +171,11 @@ class JournalFile:
             finally:
                 unlock(fd)
 
-    def _opened(self) -> int:
+    def _opened(self, make: bool) -> int:
         if self._fd is None:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fd = os.open(self.path, _FLAGS, 0o600)
+            if make:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(self.path, _FLAGS | (os.O_CREAT if make else 0), 0o600)
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 os.close(fd)
                 raise JournalError(f"{self.path} is no file: a session journal cannot be written there.")

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -22,17 +24,45 @@ from storage.journal.journal import header
 from storage.journal.names import SUFFIX, id_of, path_of
 from storage.journal.reading import newest
 from storage.journal.records import HEADER, Record, iso, record, seconds
-from storage.journal.snapshot import NEWEST_BYTES, SessionConfig
+from storage.journal.snapshot import (
+    NEWEST_BYTES,
+    Difference,
+    OpenCall,
+    SessionConfig,
+    compare_config,
+    resume,
+)
+from storage.journal.turns import Tail, name_of
 
 log = logging.getLogger(__name__)
 
+TAILS = 500
+"""Journals whose ends are remembered; the others are read again."""
+
 _Lines = list[Line]
+_Records = list[Record]
 _Infos = list[SessionInfo]  # inside the class "list" is a method
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class TakenUp:
+    """What there is to say when somebody goes on with a session. ``interrupted`` is the number of the turn that was
+    begun and not ended, ``since`` its instant (unix seconds, None where the journal does not say), ``turn`` the
+    engine's name for it (empty where it has none); ``different`` is what was set otherwise the last time."""
+
+    id: str
+    title: str
+    interrupted: int | None
+    since: float | None
+    turn: str
+    open_calls: tuple[OpenCall, ...]
+    different: tuple[Difference, ...]
+
+
 class JournalSource:
-    """:class:`fsm.ports.WritableSource` over the journals in ``folder``, which need not be there yet.
+    """:class:`fsm.ports.WritableSource` and :class:`fsm.ports.Journals` over the journals in ``folder``, which need
+    not be there yet. ``config`` is what new sessions begin with. ``durable`` as for :class:`JournalFile`.
 
     Everything that touches the disk runs in threads. Nothing is owned (:class:`storage.journal.Journal`
     does that): a list, a context and single appends go well beside the owner of a session.
@@ -40,8 +70,12 @@ class JournalSource:
 
     name = "journal"
 
-    def __init__(self, folder: Path | str) -> None:
+    def __init__(self, folder: Path | str, *, config: SessionConfig | None = None, durable: bool = True) -> None:
         self.folder = Path(folder)
+        self.config = config
+        self._durable = durable
+        self._tails: OrderedDict[str, Tail] = OrderedDict()
+        self._writing: set[asyncio.Future[Any]] = set()
         self._glances: dict[str, tuple[tuple[int, int, int], Glance | JournalError]] = {}
         self._titles: dict[str, str] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -77,11 +111,12 @@ class JournalSource:
 
     async def create(self, title: str, *, session_id: str, at: float, config: SessionConfig | None = None
                      ) -> SessionInfo:
-        """Make a session under that id (``at`` in unix seconds); the one that is there stays as it is."""
+        """Make a session under that id (``at`` in unix seconds), by default with the source's own config; the one
+        that is there stays as it is."""
 
         def make() -> SessionInfo:
-            with JournalFile(self._path(session_id)) as file:
-                file.begin(header(session_id, at=at, title=title, config=config))
+            with self._file(session_id) as file:
+                file.begin(header(session_id, at=at, title=title, config=config or self.config))
             found = self._find(session_id)
             assert found is not None
             return found
@@ -96,24 +131,98 @@ class JournalSource:
         """
 
         def append() -> None:
-            path = self._path(session_id)
-            records = [record(turn, event, data, at)]
-            if event in ("turn_start", "turn_end") and (title := self._later_title(session_id, path)):
-                records.insert(0, Record(0, HEADER, {"title": title}, iso(at)))
-            with JournalFile(path) as file:
+            records = [*self._repeated_title(session_id, event, at), record(turn, event, data, at)]
+            with self._file(session_id) as file:
                 file.append(*records, header=header(session_id, at=at))
 
         await self._in_order(session_id, append)
+
+    async def take_record(self, session_id: str, *, turn: str, event: str, data: Mapping[str, object], at: float
+                          ) -> None:
+        """Write one record of the turn named ``turn``, durably where a turn begins or ends. ``turn`` goes into the
+        data; its number is the next one where it begins. A record of that turn, event and id of the data that is
+        there already is not written again, whoever wrote it. ``at`` in unix seconds.
+
+        Raises SourceError (kind ``missing`` where there is no such session; it is not made), or ValueError or
+        TypeError for what is no record.
+        """
+
+        def take() -> None:
+            title = self._repeated_title(session_id, event, at)
+            named = {**data, "turn": turn}
+            with self._file(session_id) as file:
+                with file.alone() as alone:
+                    tail = self._tails.get(session_id)
+                    if tail is None or tail.length != alone.length:
+                        tail = Tail.read(alone.newest(), alone.length)
+                    if name_of(turn, event, named) in tail.names:
+                        return
+                    new = record(tail.number(turn), event, named, at)
+                    alone.records += [*title, new]
+                tail.take(new, file.length)
+            self._tails[session_id] = tail
+            self._tails.move_to_end(session_id)
+            while len(self._tails) > TAILS:
+                self._tails.popitem(last=False)
+
+        await self._in_order(session_id, take)
+
+    async def take_up(self, session_id: str, *, at: float | None = None) -> TakenUp | None:
+        """What there is to say about a session that somebody goes on with, None where there is none. With ``at``
+        (unix seconds) the source's config becomes the session's own, where it is another one."""
+
+        def look() -> TakenUp | None:
+            path = self.path(session_id)
+            try:
+                found = resume(path, session_id, messages=0)
+            except JournalMissing:
+                return None
+            stored = found.snapshot.config
+            different = compare_config(stored, self.config) if self.config is not None else []
+            known = any(value is not None for value in stored.to_json().values())
+            if at is not None and self.config is not None and (different or not known):
+                with self._file(session_id) as file, file.alone() as alone:
+                    alone.records.append(Record(0, HEADER, {"config": self.config.to_json()}, iso(at)))
+            return TakenUp(
+                session_id, found.title, found.interrupted_turn, seconds(found.snapshot.current_turn_started_at),
+                _name_of_turn(path, found.interrupted_turn), found.open_calls, tuple(different),
+            )
+
+        return await self._in_order(session_id, look)
+
+    async def opening(self, session_id: str) -> Sequence[Line]:
+        """What was said in the one turn of a session that has had one only and that nobody gave a title; nothing
+        otherwise."""
+
+        def look() -> _Lines:
+            lines: _Lines = []
+            turns = set()
+            try:
+                for held in newest(self.path(session_id)):
+                    if held.event == HEADER:
+                        if isinstance(held.data, Mapping) and held.data.get("title"):
+                            return []
+                        continue
+                    turns.add(held.turn)
+                    if len(turns) > 1:
+                        return []
+                    if held.event in ("turn_start", "turn_end"):
+                        lines += reversed(_lines(held))
+            except JournalMissing:
+                return []
+            return lines[::-1]
+
+        return await self._thread(look)
 
     async def set_title(self, session_id: str, title: str, *, at: float) -> None:
         """Give a session another title by a header at its end. It is repeated with every later turn, so
         that a list, which reads the ends of a file only, finds it. Raises SourceError, also for an unknown session."""
 
         def write() -> None:
-            path = self._path(session_id)
+            path = self.path(session_id)
             if self._find(session_id) is None:
                 raise JournalMissing(path)
-            with JournalFile(path) as file:
+            with self._file(session_id) as file:
                 file.append(Record(0, HEADER, {"title": title}, iso(at)))
             self._titles[session_id] = title
 
@@ -121,8 +230,12 @@ class JournalSource:
 
     # -- in threads ------------------------------------------------------------------------------
 
-    def _path(self, session_id: str) -> Path:
+    def path(self, session_id: str) -> Path:
+        """The file of a session. Raises :class:`JournalIdError` where none can be called so."""
         return path_of(self.folder, session_id)
+
+    def _file(self, session_id: str) -> JournalFile:
+        return JournalFile(self.path(session_id), durable=self._durable)
 
     def _list(self) -> _Infos:
         try:
@@ -153,7 +266,7 @@ class JournalSource:
 
     def _find(self, session_id: str) -> SessionInfo | None:
         try:
-            path = self._path(session_id)
+            path = self.path(session_id)
             return self._info(path, self._glance(path))
         except (JournalIdError, JournalMissing):
             return None
@@ -186,6 +299,11 @@ class JournalSource:
             raise known[1]
         return known[1]
 
+    def _repeated_title(self, session_id: str, event: str, at: float) -> _Records:
+        """A later title as the header to write once more, where a turn begins or ends."""
+        title = self._later_title(session_id, self.path(session_id)) if event in ("turn_start", "turn_end") else ""
+        return [Record(0, HEADER, {"title": title}, iso(at))] if title else []
+
     def _later_title(self, session_id: str, path: Path) -> str:
         """A title that was set later; the first time the file is searched for it, then it is remembered."""
         if session_id not in self._titles:
@@ -201,7 +319,7 @@ class JournalSource:
         lines: _Lines = []
         room = NEWEST_BYTES
         try:
-            for held in newest(self._path(session_id)) if limit > 0 else ():
+            for held in newest(self.path(session_id)) if limit > 0 else ():
                 if held.event not in ("turn_start", "turn_end"):
                     continue
                 said = _lines(held)
@@ -232,7 +350,22 @@ class JournalSource:
             async with lock:
                 return await self._thread(work)
 
-        return await asyncio.shield(asyncio.ensure_future(run()))
+        task = asyncio.ensure_future(run())
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Return once nothing is being written any more. May be called twice; the source can be used again."""
+        await asyncio.gather(*self._writing, return_exceptions=True)
+
+
+def _name_of_turn(path: Path, number: int | None) -> str:
+    for held in newest(path) if number is not None else ():
+        if held.event == "turn_start" and held.turn == number:
+            name = held.data.get("turn") if isinstance(held.data, Mapping) else None
+            return name if isinstance(name, str) else ""
+    return ""
 
 
 def _lines(held: Record) -> list[Line]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from channels.xmpp import State
 from tests.integration import test_xmpp_prosody as shared
 from tests.support.xmpp_people import bot, person
 from tests.support.xmpp_servers import Ejabberd, Server, running
@@ -47,6 +48,16 @@ test_typing = shared.test_typing_is_shown_and_cleared
 test_short_cut = shared.test_a_short_cut_is_mended_in_the_same_session
 test_missed = shared.test_what_was_missed_in_a_room_is_read_from_its_archive_once
 test_subject = shared.test_the_subject_that_a_room_has_is_no_message_and_ends_the_history
+
+test_well = shared.test_looking_after_a_room_that_is_well_changes_nothing
+test_forgotten = shared.test_a_room_that_has_forgotten_the_bot_is_noticed_and_entered_again
+
+
+async def test_a_server_without_tls_gets_no_password(server: Server) -> None:
+    async with bot(server, start=False, plaintext_loopback=False) as our:
+        await our.starts(State.REFUSED)
+
+        assert "no way to log in that is safe here" in (await our.is_told("refused")).text
 
 
 async def test_in_a_room_without_addresses_or_occupant_ids_nobody_is_proven(server: Server, room: str) -> None:

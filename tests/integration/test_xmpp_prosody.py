@@ -13,7 +13,7 @@ import pytest
 from channels.xmpp import Standing, State
 from fsm.ports import DeliveryError
 from tests.support.tcp_proxy import proxy
-from tests.support.xmpp_people import QUICK, bot, person
+from tests.support.xmpp_people import QUICK, Heap, bot, person
 from tests.support.xmpp_servers import Prosody, Server, running
 
 _numbers = itertools.count()
@@ -298,14 +298,6 @@ async def test_a_second_client_of_the_same_address_ends_the_first_for_good(serve
         assert (first.channel.connection.link, second.channel.state) == (1, State.JOINED)
 
 
-async def test_without_tls_no_password_is_sent_to_a_server(server: Server) -> None:
-    async with bot(server, start=False, plaintext_loopback=False) as our:
-        await our.starts(State.BACKING_OFF, State.REFUSED)
-
-        assert [tell.kind for tell in our.notices.items][:1] in (["link"], ["refused"])
-        assert our.channel.state is not State.JOINED
-
-
 async def test_a_long_text_comes_whole_in_order_and_once(server: Server, room: str) -> None:
     text = "\n\n".join(f"paragraph {n}: " + "字 & word " * 50 for n in range(60))
     assert len(text.encode()) > 30_000
@@ -476,6 +468,37 @@ async def test_a_server_that_says_nothing_any_more_is_noticed(server: Server, ro
         wire.swallowing = False
         await our.reaches(State.JOINED)
         await our.sends(room, "back")
+
+
+async def test_looking_after_a_room_that_is_well_changes_nothing(
+    server: Server, room: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bot(server, room, timing=replace(QUICK, ping=0.05), start=False) as our:
+        await our.channel.start()
+        looks, wire = Heap(), our.channel._wire
+        ping = wire.ping
+
+        async def looked(to: str, within: float) -> None:
+            await ping(to, within)
+            looks.add((to, len(looks.items)))
+
+        monkeypatch.setattr(wire, "ping", looked)
+        await looks.until(lambda look: look[0] == f"{room}/小小莫" and look[1] > 6)
+
+        assert our.channel.state is State.JOINED
+        assert [tell.kind for tell in our.notices.items] == ["room created"]
+
+
+async def test_a_room_that_has_forgotten_the_bot_is_noticed_and_entered_again(server: Server, room: str) -> None:
+    async with person(server, "alice") as alice:
+        await alice.joins(room, "Alice")
+        async with bot(server, room, timing=replace(QUICK, ping=0.1)) as our:
+            # The room knows nobody of this nick, as after a restart of the service that nobody was told of.
+            our.channel._hearing.seats[room].view.nick = "somebody else"
+            assert "the room says that we are not in it" in (await our.is_told("room out")).text
+            await our.reaches(State.JOINED)
+            await our.sends(room, "back")
+            await alice.hears("back")
 
 
 async def test_a_server_that_accepts_and_never_answers_is_given_up(server: Server) -> None:

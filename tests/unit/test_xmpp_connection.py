@@ -25,6 +25,7 @@ from channels.xmpp.events import (
     Event,
     FailOutput,
     Greet,
+    Greeted,
     HoldOutput,
     LinkLost,
     LinkUp,
@@ -51,7 +52,8 @@ A, B = "a@muc.example", "b@muc.example"
 SAMPLES: dict[type[Event], Event] = {
     type(event): event
     for event in (
-        Started(), Stopped(), BackoffOver(1), ConnectTimedOut(1, 0.5), LinkUp(1), LinkLost(1, "reset", 0.5),
+        Started(), Stopped(), BackoffOver(1), ConnectTimedOut(1, 0.5), LinkUp(1), Greeted(1),
+        LinkLost(1, "reset", 0.5),
         LoginRefused(1, "no"), Displaced(1, "twice"), RoomEntered(1, A), RoomCaughtUp(1, A),
         RoomRefused(1, A, "forbidden", "", 0.5), RoomLost(1, A, Cause.KICKED, "", 0.5), RoomRetryDue(1, A),
     )
@@ -84,7 +86,7 @@ class Story:
 
 def joined(*rooms: str, **timing: float) -> Story:
     story = Story(*rooms, **timing)
-    story.sees(Started(), LinkUp(1))
+    story.sees(Started(), LinkUp(1), Greeted(1))
     for room in rooms:
         story.sees(RoomEntered(1, room), RoomCaughtUp(1, room))
     assert story.now.state is JOINED
@@ -101,7 +103,9 @@ def test_a_start_connects_greets_enters_and_catches_up_before_anything_is_said()
     assert story.sees(Started()) is CONNECTING
     assert story.owed == [HoldOutput(("", A, B)), Connect(1, 30.0)]
     assert story.sees(LinkUp(1)) is JOINING
-    assert story.owed == [HoldOutput((A, B)), Greet(), EnterRoom(A, 30.0), EnterRoom(B, 30.0)]
+    assert story.owed == [HoldOutput(("", A, B)), Greet(), EnterRoom(A, 30.0), EnterRoom(B, 30.0)]
+    assert story.sees(Greeted(1)) is JOINING
+    assert story.owed == [ReleaseOutput(("",), fresh=True)]
     assert story.sees(RoomEntered(1, A)) is JOINING
     assert story.owed == [CatchUp(A)]
     assert story.sees(RoomCaughtUp(1, A)) is JOINING
@@ -109,11 +113,19 @@ def test_a_start_connects_greets_enters_and_catches_up_before_anything_is_said()
     assert story.sees(RoomEntered(1, B), RoomCaughtUp(1, B)) is JOINED
 
 
-def test_an_account_without_rooms_is_joined_at_once() -> None:
+def test_an_account_without_rooms_is_joined_once_it_can_be_reached() -> None:
     story = Story()
 
-    assert story.sees(Started(), LinkUp(1)) is JOINED
+    assert story.sees(Started(), LinkUp(1)) is JOINING
     assert story.owed[-1] == Greet()
+    assert story.sees(Greeted(1)) is JOINED
+
+
+def test_a_room_that_is_quick_does_not_make_the_account_reachable() -> None:
+    story = Story(A)
+
+    assert story.sees(Started(), LinkUp(1), RoomEntered(1, A), RoomCaughtUp(1, A)) is JOINING
+    assert story.sees(Greeted(1)) is JOINED
 
 
 def test_a_lost_link_is_waited_for_longer_each_time_and_holds_what_is_to_be_said() -> None:
@@ -154,18 +166,23 @@ def test_a_resumed_session_goes_on_with_what_was_not_done() -> None:
     story.owed.clear()
 
     assert story.sees(LinkUp(2, resumed=True)) is JOINING
+    assert story.owed == [ReleaseOutput((), fresh=False), Greet(), EnterRoom(B, 30.0), CatchUp(A)]
+    story.sees(Greeted(2), LinkLost(2, "reset", 0.0), BackoffOver(2))
+    story.owed.clear()
+    story.sees(LinkUp(3, resumed=True))
     assert story.owed == [ReleaseOutput(("",), fresh=False), EnterRoom(B, 30.0), CatchUp(A)]
 
 
 def test_a_new_session_enters_every_room_anew_also_those_that_refused() -> None:
     story = Story(A, B)
-    story.sees(Started(), LinkUp(1), RoomEntered(1, A), RoomCaughtUp(1, A), RoomRefused(1, B, "forbidden", "", 0.0))
+    story.sees(Started(), LinkUp(1), Greeted(1), RoomEntered(1, A), RoomCaughtUp(1, A))
+    story.sees(RoomRefused(1, B, "forbidden", "", 0.0))
     assert (story.now.state, story.standing(B)) == (JOINED, Standing.OUT)
     story.sees(LinkLost(1, "reset", 0.0), BackoffOver(1))
     story.owed.clear()
 
     assert story.sees(LinkUp(2)) is JOINING
-    assert story.owed == [HoldOutput((A, B)), Greet(), EnterRoom(A, 30.0), EnterRoom(B, 30.0)]
+    assert story.owed == [HoldOutput(("", A, B)), Greet(), EnterRoom(A, 30.0), EnterRoom(B, 30.0)]
 
 
 def test_a_server_that_never_answers_is_given_up() -> None:
@@ -191,7 +208,7 @@ def test_what_only_a_person_can_mend_is_not_tried_again(fatal: LoginRefused | Di
 @pytest.mark.parametrize("condition", sorted(RETRYABLE))
 def test_a_refusal_that_may_pass_is_tried_again(condition: str) -> None:
     story = Story(A)
-    story.sees(Started(), LinkUp(1))
+    story.sees(Started(), LinkUp(1), Greeted(1))
     story.owed.clear()
 
     assert story.sees(RoomRefused(1, A, condition, "", 1.0)) is JOINING
@@ -205,7 +222,7 @@ def test_a_refusal_that_may_pass_is_tried_again(condition: str) -> None:
 @pytest.mark.parametrize("condition", ["forbidden", "registration-required", "not-authorized", "not-allowed", "gone"])
 def test_a_refusal_that_stands_fails_what_is_to_be_said_there(condition: str) -> None:
     story = Story(A)
-    story.sees(Started(), LinkUp(1))
+    story.sees(Started(), LinkUp(1), Greeted(1))
     story.owed.clear()
 
     assert story.sees(RoomRefused(1, A, condition, "no bots", 0.0)) is JOINED
@@ -226,7 +243,7 @@ def test_a_bot_that_was_put_out_by_a_fault_comes_back_and_one_by_a_person_does_n
 
 def test_a_room_that_is_lost_while_it_is_caught_up_with_is_not_taken_for_entered() -> None:
     story = Story(A)
-    story.sees(Started(), LinkUp(1), RoomEntered(1, A), RoomLost(1, A, Cause.KICKED, "", 0.0))
+    story.sees(Started(), LinkUp(1), Greeted(1), RoomEntered(1, A), RoomLost(1, A, Cause.KICKED, "", 0.0))
 
     assert story.sees(RoomCaughtUp(1, A)) is JOINED
     assert story.standing(A) is Standing.OUT
@@ -237,8 +254,8 @@ def test_a_destroyed_room_is_never_entered_again() -> None:
     story.sees(RoomLost(1, A, Cause.DESTROYED, "", 0.0), LinkLost(1, "reset", 0.0), BackoffOver(1))
     story.owed.clear()
 
-    assert story.sees(LinkUp(2)) is JOINED
-    assert story.owed == [Greet()]
+    assert story.sees(LinkUp(2), Greeted(2)) is JOINED
+    assert [effect for effect in story.owed if isinstance(effect, EnterRoom)] == []
     story.sees(Stopped())
     story.owed.clear()
     story.sees(Started())
@@ -257,7 +274,7 @@ def test_a_room_that_does_not_let_us_in_fails_texts_also_while_the_link_is_mende
 
 def test_a_room_that_our_entering_made_is_told() -> None:
     story = Story(A)
-    story.sees(Started(), LinkUp(1))
+    story.sees(Started(), LinkUp(1), Greeted(1))
     story.owed.clear()
 
     story.sees(RoomEntered(1, A, created=True))
@@ -269,7 +286,7 @@ def test_a_room_that_our_entering_made_is_told() -> None:
 
 def test_what_an_earlier_link_still_says_is_ignored() -> None:
     story = joined(A)
-    story.sees(LinkLost(1, "reset", 0.0), BackoffOver(1), LinkUp(2))
+    story.sees(LinkLost(1, "reset", 0.0), BackoffOver(1), LinkUp(2), Greeted(2))
     before, _ = story.now, story.owed
 
     story.sees(LinkLost(1, "late", 0.0), RoomLost(1, A, Cause.KICKED, "", 0.0), LoginRefused(1, "late"))
@@ -315,6 +332,7 @@ def test_no_order_of_events_breaks_it(kinds: list[type[Event]], data: st.DataObj
         if then.state is CONNECTING and now.state is not CONNECTING:
             assert Connect(then.link, 30.0) in effects
         if then.state is JOINED:
+            assert then.greeted
             assert all(room.settled for room in then.rooms)
         now = then
 

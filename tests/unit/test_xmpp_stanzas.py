@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -347,3 +348,29 @@ async def test_a_stanza_that_cannot_be_read_is_dropped_without_an_answer(
     await stream.after(said("Alice"))
 
     assert (sent, stream.heard) == ([], [])
+
+
+async def test_the_server_hears_that_a_message_came_only_once_it_is_safe(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, sent = asyncio.Event(), []
+
+    async def receive(message: Inbound) -> None:
+        await stored.wait()
+
+    monkeypatch.setattr(stream.channel._inbox, "_receive", receive)
+    monkeypatch.setattr(stream.wire.client, "send_raw", sent.append)
+    stream.wire.client.transport = object()  # type: ignore[assignment]
+    stream.feed("<enabled xmlns='urn:xmpp:sm:3' id='x' resume='true'/>")
+    stream.joined("Alice", "alice@example.org/phone")
+    stream.feed(said("Alice"))
+    stream.feed("<r xmlns='urn:xmpp:sm:3'/>")
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert sent == []
+
+    stored.set()
+    await stream.channel._inbox.taken()
+    await asyncio.gather(*stream.channel._loose)
+    assert sent == ['<a xmlns="urn:xmpp:sm:3" h="2" />']
+    stream.wire.client.transport = None
