@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 
 from fsm.agent import Agent, Group, in_room, room_of
 from fsm.ports import Inbound
@@ -140,6 +141,7 @@ def bare(address: str) -> str:
     return address.partition("/")[0].strip().casefold() if "@" in address.partition("/")[0] else address.strip()
 
 
+@lru_cache(maxsize=1024)
 def folded(addresses: frozenset[str]) -> frozenset[str]:
     """An allowlist as :func:`bare` addresses, blank entries left out: an empty name is nobody."""
     return frozenset(bare(a) for a in addresses if a.strip())

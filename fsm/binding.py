@@ -13,7 +13,7 @@ from fsm.conversation import Bound, Conversation, Key, Kind
 from fsm.language.texts import say
 from fsm.language.titles import show_title
 from fsm.ports import SessionInfo, SourceError, Store
-from fsm.sessions import Sessions
+from fsm.sessions import Sessions, session_id_for
 
 ACTIVE_SENDER_KEY = "active_xmpp_sender_session"
 """Key in ``state_meta``; an agent's own stands behind a colon, the bare one is the original's."""
@@ -28,18 +28,18 @@ class Binding:
 
 
 async def resolve(agent: Agent, key: Key, now: Conversation, sessions: Sessions, *, at: float, lang: str,
-                  make_as: str = "", title: str = "") -> Binding:
+                  make_for: str = "", title: str = "") -> Binding:
     """What a text in this conversation would talk to at ``at``.
 
-    With ``make_as`` (the id for it) a session is made where none can be bound and the agent's rules
+    With ``make_for`` (a message's ref) a session is made where none can be bound and the agent's rules
     allow it, called ``title`` until it has one. A chosen session that has vanished is said, never silently replaced.
     """
-    found = await _first(agent, key, now, sessions, at=at, lang=lang, make_as=make_as, title=title)
+    found = await _first(agent, key, now, sessions, at=at, lang=lang, make_for=make_for, title=title)
     return Binding(await sessions.kept(found.bound), found.problem) if found.bound else found
 
 
 async def _first(agent: Agent, key: Key, now: Conversation, sessions: Sessions, *, at: float, lang: str,
-                 make_as: str, title: str) -> Binding:
+                 make_for: str, title: str) -> Binding:
     if now.manual is not None:
         try:
             if await sessions.find(now.manual.session) is None:
@@ -62,9 +62,9 @@ async def _first(agent: Agent, key: Key, now: Conversation, sessions: Sessions, 
         except SourceError:
             found = None
         return Binding(_bound(found, "default") if found else Bound(agent.default_session, "default"))
-    if make_as and agent.make_sessions:
+    if make_for and agent.make_sessions:
         # Without a title of its own: whoever keeps it makes one from what is said there.
-        made = await sessions.create("", session_id=make_as, at=at)
+        made = await sessions.create("", session_id=session_id_for(make_for), at=at)
         if made is not None:
             return Binding(_bound(replace(made, title=made.title or title), "auto"))
     text = say(lang, "no_session")

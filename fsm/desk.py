@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
@@ -50,7 +51,7 @@ from fsm.language.reply import read_reply
 from fsm.language.texts import LANGUAGES, say
 from fsm.language.titles import one_line
 from fsm.ports import ChatMessage, Inbound, Line, ModelError, PermissionAsk, Reply, SessionInfo, SourceError, Talks
-from fsm.sessions import Sessions, session_id_for
+from fsm.sessions import Sessions
 
 log = logging.getLogger("session_router.turn")
 
@@ -134,7 +135,7 @@ class Desk:
         lang = message.lang if message else now.lang or self.agent.language
         return await resolve(
             self.agent, key, now, self.sessions, at=at, lang=lang,
-            make_as=session_id_for(message.ref) if message else "",
+            make_for=message.ref if message else "",
             title=one_line(message.text)[:60] if message else "",
         )  # fmt: skip
 
@@ -377,12 +378,16 @@ def load_outcome(data: str, command: Command, ctx: CommandContext) -> Result:
     return Result(command, record["text"], record["ok"])
 
 
+_CHINESE = re.compile("[\u4e00-\u9fff]")
+_LATIN = re.compile("[A-Za-z]")
+
+
 def language_of(text: str, default: str) -> str:
     """The language to answer in: Chinese where there is a Chinese character, English where there are
     words but none, the agent's own where there is neither. Slash commands are the same in every
     language, so ``/sessions`` tells nothing about who wrote it."""
-    if any("\u4e00" <= c <= "\u9fff" for c in text):
+    if _CHINESE.search(text):
         return "zh"
-    if not text.lstrip().startswith("/") and any(c.isascii() and c.isalpha() for c in text):
+    if not text.lstrip().startswith("/") and _LATIN.search(text):
         return "en"
     return default if default in LANGUAGES else "en"

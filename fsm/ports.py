@@ -112,6 +112,7 @@ class SessionSource(Protocol):
         """Its newest ``limit`` visible messages, oldest first."""
 
 
+@runtime_checkable
 class WritableSource(SessionSource, Protocol):
     """A source that also makes sessions."""
 
@@ -297,6 +298,7 @@ class Change:
     """Everything that one step writes, in one transaction: all of it or none.
 
     ``due`` is the conversation's next deadline and ``started`` the instant from which it counts.
+    ``arrival`` is the message that the step answers, where it is admitted with it.
     """
 
     key: Key
@@ -309,6 +311,7 @@ class Change:
     lines: tuple[KeptLine, ...] = ()
     steps: tuple[StepRecord, ...] = ()
     meta: tuple[tuple[str, str | None], ...] = ()
+    arrival: Inbound | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +366,12 @@ class Store(Protocol):
 
     async def load(self, key: Key) -> Conversation | None: ...
 
-    async def commit(self, change: Change) -> None: ...
+    async def commit(self, change: Change) -> bool:
+        """Write a change. False where its ``arrival`` is a message that is known already: nothing else of
+        it is written then. An arrival is ``running`` unless the change settles it otherwise."""
+
+    def commit_soon(self, change: Change) -> None:
+        """As ``commit``, for what may be lost with the process; a failure goes to the log."""
 
     async def open_work(self) -> OpenWork: ...
 

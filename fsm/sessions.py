@@ -7,6 +7,7 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from fsm.agent import Agent
 from fsm.conversation import Bound, Kept
@@ -198,7 +199,7 @@ class Sessions:
         if bound.kept != "source":
             return None
         source = self._source(bound.source)
-        return source if isinstance(source, Talks) else None
+        return cast(Talks, source) if source is not None and is_a(type(source), Talks) else None
 
     async def create(self, title: str, *, session_id: str, at: float) -> SessionInfo | None:
         """A new session, or None where no source takes one."""

@@ -329,17 +329,19 @@ class AgentConfig(Table):
 
         Raises :class:`ConfigError` where the variable is not set or the file cannot be used.
         """
-        return _secret("password", self.password_env, self.password_file, environ) or self.password
+        return secret_of("password", self.password_env, self.password_file, environ) or self.password
 
     def http_token(self, environ: Mapping[str, str] = os.environ) -> SecretStr | None:
         """The token of the HTTP port that the config gives; None where one is to be made up.
 
         Raises :class:`ConfigError` where the variable is not set or the file cannot be used.
         """
-        return _secret("http_token", self.http_token_env, self.http_token_file, environ)
+        return secret_of("http_token", self.http_token_env, self.http_token_file, environ)
 
 
-def _secret(key: str, variable: str, file: Path | None, environ: Mapping[str, str]) -> SecretStr | None:
+def secret_of(key: str, variable: str, file: Path | None, environ: Mapping[str, str]) -> SecretStr | None:
+    """The secret in an environment variable or a file (one line); None where neither is named. ``key`` is what the
+    config calls it. Raises :class:`ConfigError`."""
     if variable:
         if not (value := environ.get(variable)):
             raise _wrong(f"{key}_env", f"the environment variable {variable} is not set; set it")
@@ -351,7 +353,7 @@ def _secret(key: str, variable: str, file: Path | None, environ: Mapping[str, st
             reason = error.strerror if isinstance(error, OSError) else "it is no text"
             raise _wrong(f"{key}_file", f"{file} cannot be read ({reason}); correct it") from None
         if not value or "\n" in value:
-            what = "password" if key == "password" else "token"
+            what = {"password": "password", "key": "key"}.get(key, "token")
             raise _wrong(f"{key}_file", f"{file} has to hold one line, the {what}")
         return SecretStr(value)
     return None

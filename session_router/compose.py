@@ -6,7 +6,7 @@ import getpass
 import logging
 import logging.handlers
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from fsm.desk import Desk
 from fsm.effects import Disposition
 from fsm.events import Choice
 from fsm.language.texts import say
-from fsm.ports import Inbound, SessionInfo, SessionSource, SourceError
+from fsm.ports import Inbound, SessionInfo, SourceError
 from fsm.runner import Engine, Receipt
 from fsm.sessions import Sessions
 from session_router.bridge import SessionBridge
@@ -29,9 +29,9 @@ from session_router.clock import SystemClock
 from session_router.config import AgentConfig, Config
 from session_router.hold import hold
 from session_router.process import settle_memory, tune
+from session_router.resuming import Resuming
+from session_router.sources import journal_channels, journal_of, sources_of, writable_of
 from storage.memory import MemoryStore
-from storage.opencode import OpenCodeSource
-from storage.sessions import OwnSessions
 from storage.sqlite import SqliteStore
 
 CONSOLE = "console"
@@ -50,25 +50,6 @@ def open_store(config: Config) -> SqliteStore:
     return SqliteStore(config.store.path, synchronous=config.store.synchronous)
 
 
-def sources_of(
-    config: Config, store: SqliteStore | None, names: Sequence[str] = ()
-) -> tuple[SessionSource, ...]:
-    """Every session source that the config leaves on; our own only with a ``store`` to read. ``names`` are what
-    the agent is called, by which Hermes' lines are known as its own."""
-    found: list[SessionSource] = []
-    if config.sources.opencode is not None:
-        found.append(OpenCodeSource(config.sources.opencode))
-    hermes = config.sources.hermes
-    # Nobody asked for Hermes where its usual place is empty: no need to name it in every answer.
-    if hermes is not None and ("hermes" in config.sources.model_fields_set or hermes.exists()):
-        from storage.hermes import HermesSource
-
-        found.append(HermesSource(hermes, own_names=names))
-    if store is not None:
-        found.append(OwnSessions(store))
-    return tuple(found)
-
-
 @asynccontextmanager
 async def reading(config: Config) -> AsyncIterator[tuple[SqliteStore | None, Sessions]]:
     """Store and sessions to look at. A store that is not there yet is not made: it comes as None."""
@@ -76,12 +57,18 @@ async def reading(config: Config) -> AsyncIterator[tuple[SqliteStore | None, Ses
     if not store.path.exists():
         empty = MemoryStore()
         await empty.open()
-        yield None, Sessions(sources_of(config, None), empty)
+        sessions = Sessions(sources_of(config, None), empty)
+        try:
+            yield None, sessions
+        finally:
+            await sessions.close()
         return
     await store.open()
+    sessions = Sessions(sources_of(config, store), store)
     try:
-        yield store, Sessions(sources_of(config, store), store)
+        yield store, sessions
     finally:
+        await sessions.close()
         await store.close()
 
 
@@ -120,10 +107,14 @@ class Chat:
         else:
             binding = await self.desk.binding(self.key, now, at)
         bound, problem = binding.bound, binding.problem
-        session = name_bound(bound, self.lang) if bound else (problem.partition("\n")[0] or say(self.lang, "none"))
+        session = await self._named(bound) if bound else (problem.partition("\n")[0] or say(self.lang, "none"))
         muted = now.muted_until is not None and now.muted_until > at
         busy = now.state is State.COMMAND_LOOPING
         return Status(now.state.value, session, len(now.queue), muted, busy)
+
+    async def _named(self, bound: Bound) -> str:
+        away = await self.sessions.away(bound)
+        return name_bound(bound, self.lang) + (f" · {say(self.lang, 'status_away')}" if away else "")
 
     def explain(self, receipt: Receipt) -> str:
         """Nothing where the answer itself says it; what became of the message otherwise."""
@@ -159,40 +150,53 @@ async def chat(
     tune()  # or a stream that keeps the loop busy would starve the store's thread
     store = open_store(config)
     agent = settings.to_agent()
-    sources = sources_of(config, store, agent.names)
+    sources = sources_of(config, store, agent.names, settings=settings, chosen=chosen)
     if "rate_limit" not in settings.limits.given():
         # It keeps others from spending the model; at their own terminal people may pipe in what they like.
         agent = replace(agent, limits=replace(agent.limits, rate_limit=0))
     key = Key(agent.name, CONSOLE, sender or user_name())
-    own = next(source for source in sources if isinstance(source, OwnSessions))
-    sessions = Sessions(sources, store, own)
+    sessions = Sessions(sources, store, writable_of(sources))
     desk = Desk(agent, sessions, SessionBridge(chosen.model, sources))
+
+    clock = SystemClock()
+    resuming = Resuming(journal_of(sources), store, key, clock, lang, console.note)
 
     def watch(moved: Key, then: Conversation) -> None:
         if moved == key:
             console.changed()
+            resuming.watch(moved, then)
 
     def owned(other: Key) -> bool:
         return other.channel == CONSOLE  # the other channels' turns and texts belong to whoever serves those
 
     engine = Engine(
-        desks={agent.name: desk}, store=store, clock=SystemClock(), channels={(agent.name, CONSOLE): console},
-        watch=watch, owns=owned,
+        desks={agent.name: desk}, store=store, clock=clock, watch=watch, owns=owned,
+        channels={(agent.name, CONSOLE): console, **journal_channels(agent.name, sources)},
     )  # fmt: skip
     talk = Chat(key, agent, engine, sessions, desk, lang)
     try:
         with hold(store.path, f"{agent.name}.{CONSOLE}"), _failures_shown(console):
             try:
+                await store.open()
+                found = None
+                if session is not None and (found := await sessions.find(session)) is None:
+                    raise SessionNotThere(session)
+                # Before the engine takes up what was left: a moment later it may have ended.
+                left = await store.load(key) or Conversation()
+                if left.turn is not None:
+                    await resuming.begin(left.turn.bound)
+                elif found is None:
+                    await resuming.begin((await desk.binding(key, left, clock.now())).bound)
                 await engine.start()
                 settle_memory()
-                if session is not None:
-                    if (found := await sessions.find(session)) is None:
-                        raise SessionNotThere(session)
+                if found is not None:
                     talk.bind(found)
                 await console.run(talk.submit, talk.status, talk.explain)
             finally:
+                await resuming.close()
                 await engine.close()
     finally:
+        await sessions.close()
         await chosen.model.close()
     return console.ok
 

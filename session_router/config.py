@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -51,7 +51,9 @@ from session_router.agent_config import (
 )
 from session_router.config_errors import ConfigError, Path_, Problem, did_you_mean, problems_of
 from session_router.model_settings import ModelSettings
-from storage.opencode import default_path
+from session_router.server_config import HermesGatewayConfig, OpenCodeServerConfig
+from storage.hermes.files import default_path as hermes_path
+from storage.opencode.files import default_path
 
 __all__ = [
     "DEFAULT_AGENT",
@@ -71,6 +73,10 @@ __all__ = [
 ]
 
 DRAIN_TIMEOUT = 20.0
+
+
+JOURNALS = "sessions"
+"""The folder of our own sessions, in ``data_dir``."""
 
 
 class StoreConfig(Table):
@@ -103,20 +109,38 @@ def _opencode(value: object, info: ValidationInfo) -> Path | None:
 
 
 def _hermes(value: object, info: ValidationInfo) -> Path | None:
-    return _source(value, info, config_sources.home(environ_of(info)) / ".hermes" / "state.db")
+    return _source(value, info, hermes_path(environ_of(info)))
+
+
+def _journal(value: object, info: ValidationInfo) -> Path | None:
+    return _source(value, info, Path(JOURNALS))  # in data_dir, which is not known in here
 
 
 class Sources(Table):
-    """Where sessions are read from: a path, true for the place where the program itself keeps it, false
-    for nothing. After validation an absolute path, or None where it is off."""
+    """Where sessions are: a path, true for the place where the program itself keeps them, false for nothing. After
+    validation an absolute path, or None where it is off. ``journal`` is a folder, our own sessions. The two servers
+    let sessions be talked to as well.
+
+    ``titles`` of our own sessions that were given none: their first message, or what the model makes of their first
+    turn."""
 
     opencode: Annotated[Path | None, PlainValidator(_opencode)] = Field(default_factory=lambda: _usual())
     hermes: Annotated[Path | None, PlainValidator(_hermes)] = Field(default_factory=lambda: _usual())
+    journal: Annotated[Path | None, PlainValidator(_journal)] = Field(default_factory=lambda: _usual())
+    opencode_server: OpenCodeServerConfig | None = None
+    hermes_gateway: HermesGatewayConfig | None = None
+    titles: Literal["model", "first_message"] = "first_message"
 
     @model_validator(mode="before")
     @classmethod
     def _the_original_name(cls, values: Any) -> Any:
         return one_spelling(values) if isinstance(values, Mapping) else values
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> Self:
+        if self.hermes_gateway is not None and self.hermes is None:
+            raise ValueError("hermes_gateway needs hermes, the state.db that its sessions are read from")
+        return self
 
 
 def _usual() -> Any:
@@ -169,6 +193,14 @@ class Config(Table):
     def _in_the_data_folder(cls, store: StoreConfig, info: ValidationInfo) -> StoreConfig:
         folder = info.data.get("data_dir") or Path.cwd()
         return store.model_copy(update={"path": config_sources.under(store.path, folder, environ_of(info))})
+
+    @field_validator("sources")
+    @classmethod
+    def _ours_in_the_data_folder(cls, sources: Sources, info: ValidationInfo) -> Sources:
+        if sources.journal is None or sources.journal.is_absolute():
+            return sources
+        folder = info.data.get("data_dir") or Path.cwd()
+        return sources.model_copy(update={"journal": folder / sources.journal})
 
     @field_validator("model")
     @classmethod
@@ -297,7 +329,7 @@ def describe(config: Config) -> dict[str, Any]:
         "language": config.language,
         "data_dir": str(config.data_dir),
         "store": config.store.model_dump(mode="json"),
-        "sources": config.sources.model_dump(mode="json"),
+        "sources": _hidden(config.sources.model_dump(mode="json")),
         "drain_timeout": config.drain_timeout,
         "log_bodies": config.log_bodies,
         "agents": {name: _describe_agent(agent) for name, agent in config.agents.items()},
@@ -318,6 +350,14 @@ def _describe_agent(agent: AgentConfig) -> dict[str, Any]:
         "words": {name: added for name, added in extra.items() if added},
         **asdict(Limits(**agent.limits.given())),
     }
+
+
+def _hidden(values: dict[str, Any]) -> dict[str, Any]:
+    """The same with our own sign in place of pydantic's for a secret."""
+    for table in values.values():
+        if isinstance(table, dict):
+            table.update({name: HIDDEN for name in ("password", "key") if table.get(name)})
+    return values
 
 
 def _plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Literal
 
 from fsm.commands.builtin import BUILTIN
 from fsm.language.redact import redact
-from fsm.ports import ModelError, SourceError, StoreError
+from fsm.ports import ModelError, SessionRouterError, SourceError, StoreError
 from session_router.choose_model import choose
 from session_router.config import AgentConfig, Config, ConfigError, ModelSettings
 from storage.opencode import OpenCodeSource
@@ -29,6 +30,8 @@ YEAR_2024 = 1704067200.0
 """Unix seconds. A wall clock before it was never set."""
 CALL_TIMEOUT = 120.0
 """Seconds for the one short answer; a model on this machine may have to be loaded first."""
+LOGIN_TIMEOUT = 15.0
+"""Seconds for logging in and entering every room."""
 OCCUPANT_ID = 16
 """Characters that an occupant id has at least; a shorter word is rather a nick."""
 
@@ -63,12 +66,14 @@ async def examine(
     environ: Mapping[str, str] = os.environ,
     *,
     call: bool = False,
+    connect: bool = False,
     wall: Callable[[], float] = time.time,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> list[Finding]:
     """Everything there is to say about ``config`` on this machine, in the order of a start.
 
-    ``call`` has the model answer one short question, which costs some tokens. Raises nothing: what goes
+    ``call`` has the model answer one short question, which costs some tokens; ``connect`` logs in with every XMPP
+    account, beside whoever uses it, and enters its rooms for a moment. Raises nothing: what goes
     wrong is a finding.
     """
     return [
@@ -76,9 +81,13 @@ async def examine(
         *_clock(wall, monotonic),
         await asyncio.to_thread(_store, config.store.path),
         *await _opencode(config),
-        *_hermes(config),
+        *await _opencode_server(config, environ),
+        *await _hermes(config),
+        *await _hermes_gateway(config, environ),
+        *await _journals(config),
         *await _models(config, environ, call),
         *(finding for name, agent in config.agents.items() for finding in _agent(name, agent, environ)),
+        *(await _logins(config, environ) if connect else ()),
     ]
 
 
@@ -91,7 +100,9 @@ def _config(config: Config) -> Iterable[Finding]:
         yield Finding("ok", "config", f"no file, so the defaults; agent: {agents}")
         return
     yield Finding("ok", "config", f"{config.file}; agents: {agents}")
-    if any(agent.password for agent in config.agents.values()) and _others_may_read(config.file):
+    servers = (config.sources.opencode_server, config.sources.hermes_gateway)
+    written = (getattr(server, "password", None) or getattr(server, "key", None) for server in servers if server)
+    if (any(agent.password for agent in config.agents.values()) or any(written)) and _others_may_read(config.file):
         yield Finding(
             "warning", "config", f"others on this machine may read {config.file}, which may hold a password",
             f"Run `chmod 600 {config.file}`, or use password_env or password_file.",
@@ -184,13 +195,118 @@ async def _opencode(config: Config) -> Sequence[Finding]:
     return [Finding("ok", "sessions of OpenCode", seen)]
 
 
-def _hermes(config: Config) -> Iterable[Finding]:
+_HERMES_MENDS = {
+    **_SOURCE_MENDS,
+    "missing": "Name the file as hermes under [sources], or write hermes = false.",
+    "empty": "Start Hermes once, or name its own file as hermes under [sources].",
+    "foreign": "Name Hermes' own file as hermes under [sources], or update Session Router.",
+    "damaged": "Let Hermes mend it, or bring back a backup.",
+}
+
+
+async def _hermes(config: Config) -> Sequence[Finding]:
     path = config.sources.hermes
-    if path is not None and ("hermes" in config.sources.model_fields_set or path.exists()):
-        yield Finding(
-            "warning", "sessions of Hermes", f"{path} is not read by this version",
-            "Write hermes = false under [sources] to do without this line.",
-        )  # fmt: skip
+    if path is None or not ("hermes" in config.sources.model_fields_set or path.exists()):
+        return []
+    from storage.hermes import HermesSource
+
+    try:
+        probe = await HermesSource(path).probe()
+    except SourceError as error:
+        mend = _HERMES_MENDS.get(error.kind, "Check the path and who may read it.")
+        return [Finding("problem", "sessions of Hermes", str(error), mend)]
+    seen = f"{probe.path}: schema {probe.version}, {_counted(probe.sessions, 'session')}"
+    return [Finding("ok", "sessions of Hermes", seen)]
+
+
+async def _opencode_server(config: Config, environ: Mapping[str, str]) -> Sequence[Finding]:
+    what, settings = "server of OpenCode", config.sources.opencode_server
+    if settings is None:
+        return []
+    from storage.opencode import OpenCodeServer
+
+    try:
+        password = settings.secret(environ)
+    except ConfigError as error:
+        return [Finding("problem", what, error.text, f"Correct {error.key} in the config.")]
+    server = OpenCodeServer(settings.url, username=settings.username, password=password, model=settings.model_pair)
+    try:
+        version = await server.version()
+        names = await server.models() if settings.model_pair else ()
+    except SourceError as error:
+        # Sessions can be read without it, so a server that is merely not started keeps nobody from working.
+        level: Level = "warning" if error.detail == "connection" else "problem"
+        return [Finding(level, what, str(error), "Start it, or correct [sources.opencode_server].")]
+    finally:
+        await server.close()
+    found = [Finding("ok", what, f"{settings.url}: OpenCode {version}, {settings.model or 'no model named'}")]
+    if not settings.model:
+        found.append(Finding(
+            "warning", what, "no model is named, so each turn takes the one that its session named last",
+            'Write model = "provider/model" under [sources.opencode_server].',
+        ))  # fmt: skip
+    elif names and settings.model not in names:
+        found.append(Finding(
+            "problem", what, f"it knows no model {settings.model}",
+            f"Name one that it has, such as {', '.join(names[:3])}.",
+        ))  # fmt: skip
+    if settings.password_file and _others_may_read(settings.password_file):
+        found.append(Finding(
+            "warning", what, f"others on this machine may read the password in {settings.password_file}",
+            f"Run `chmod 600 {settings.password_file}`.",
+        ))  # fmt: skip
+    return found
+
+
+async def _hermes_gateway(config: Config, environ: Mapping[str, str]) -> Sequence[Finding]:
+    what, settings = "gateway of Hermes", config.sources.hermes_gateway
+    if settings is None or config.sources.hermes is None:
+        return []
+    from storage.hermes.gateway import HermesGateway
+    from storage.hermes.source import HermesSource
+
+    try:
+        key = settings.secret(environ)
+    except ConfigError as error:
+        return [Finding("problem", what, error.text, f"Correct {error.key} in the config.")]
+    gateway = HermesGateway(HermesSource(config.sources.hermes), settings.url, lambda: key)
+    try:
+        await gateway.look()
+        names = await gateway.models()
+    except SourceError as error:
+        level: Level = "warning" if error.detail == "connection" else "problem"
+        return [Finding(level, what, str(error), "Start it, or correct [sources.hermes_gateway].")]
+    finally:
+        await gateway.close()
+    model = ", ".join(names) or "its own"
+    found = [Finding("ok", what, f"{settings.url}: it answers and takes the key; model {model}")]
+    if settings.key_file and _others_may_read(settings.key_file):
+        found.append(Finding(
+            "warning", what, f"others on this machine may read the key in {settings.key_file}",
+            f"Run `chmod 600 {settings.key_file}`.",
+        ))  # fmt: skip
+    return found
+
+
+async def _journals(config: Config) -> Sequence[Finding]:
+    what, folder = "sessions of our own", config.sources.journal
+    if folder is None:
+        return [Finding("ok", what, "switched off in the config")]
+    if not folder.exists():
+        return [Finding("ok", what, f"{folder} will be made with the first session")]
+    from storage.journal import JournalSource
+
+    try:
+        many = len(await JournalSource(folder).list())
+    except SourceError as error:
+        mend = "Name another folder as journal under [sources], or mend this one."
+        return [Finding("problem", what, str(error), mend)]
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return [Finding(
+            "problem", what, f"this user may not write in {folder}",
+            "Give this user the right to write there, or name another folder as journal under [sources].",
+        )]  # fmt: skip
+    return [Finding("ok", what, f"{folder}: {_counted(many, 'session')}")]
 
 
 # -- the model -----------------------------------------------------------------------------------
@@ -257,10 +373,6 @@ def _agent(name: str, agent: AgentConfig, environ: Mapping[str, str]) -> Iterabl
 
 
 def _account(what: str, agent: AgentConfig, environ: Mapping[str, str]) -> Iterable[Finding]:
-    yield Finding(
-        "warning", what, f"login and rooms of {agent.jid} are not checked by this version",
-        "Try them with another XMPP client.",
-    )  # fmt: skip
     try:
         if agent.secret(environ) is None:
             yield Finding(
@@ -274,6 +386,54 @@ def _account(what: str, agent: AgentConfig, environ: Mapping[str, str]) -> Itera
             "warning", what, f"others on this machine may read the password in {agent.password_file}",
             f"Run `chmod 600 {agent.password_file}`.",
         )  # fmt: skip
+
+
+async def _logins(config: Config, environ: Mapping[str, str]) -> Iterable[Finding]:
+    """All accounts at once; one that has no password is told elsewhere."""
+    agents = [agent for agent in config.agents.values() if agent.jid and _has_password(agent, environ)]
+    found = await asyncio.gather(*(_login(agent, environ) for agent in agents))
+    return [finding for findings in found for finding in findings]
+
+
+def _has_password(agent: AgentConfig, environ: Mapping[str, str]) -> bool:
+    try:
+        return agent.secret(environ) is not None
+    except ConfigError:
+        return False
+
+
+async def _login(agent: AgentConfig, environ: Mapping[str, str]) -> list[Finding]:
+    from channels.xmpp import Standing, State
+    from session_router.clock import SystemClock
+    from session_router.xmpp import second_connection
+
+    what = f"login of {agent.name}"
+    # The running one keeps its resource, or each would put the other out.
+    resource = f"doctor-{secrets.token_hex(3)}"
+    try:
+        async with second_connection(agent, environ, SystemClock(), resource, LOGIN_TIMEOUT) as channel:
+            now = channel.connection
+    except ConfigError as error:
+        return [Finding("problem", what, error.text, f"Correct {error.key} in the config.")]
+    except SessionRouterError as error:  # the library is not there
+        return [Finding("problem", what, str(error), 'Run pip install "session-router[xmpp]".')]
+    if now.state not in (State.JOINING, State.JOINED):
+        reason = redact(now.reason) or f"no session within {LOGIN_TIMEOUT:.0f} s"
+        return [Finding("problem", what, f"{agent.jid}: {reason}",
+                        "Check the address, the password and that the server can be reached from here.")]  # fmt: skip
+    found = [Finding("ok", what, f"{agent.jid} logged in")]
+    for room in now.rooms:
+        where = f"{what}: {room.address}"
+        if room.standing is not Standing.IN:
+            reason = redact(room.reason) or f"not entered within {LOGIN_TIMEOUT:.0f} s"
+            found.append(Finding("problem", where, reason,
+                                 "Check the room's address, and let its owner admit this account."))  # fmt: skip
+        elif room.created:
+            found.append(Finding("warning", where, "it did not exist, so entering it has made it",
+                                 "Check its address; if it is right, set the room up with a client."))  # fmt: skip
+        else:
+            found.append(Finding("ok", where, "entered"))
+    return found
 
 
 def _room(what: str, agent: AgentConfig, room: str) -> Iterable[Finding]:

@@ -20,8 +20,9 @@ from fsm.runner import Engine, Receipt
 from fsm.sessions import Sessions
 from session_router.clock import SystemClock
 from session_router.config_sources import data_folder
+from session_router.sources import beside, journal_channels, writable_of
+from storage.journal import JournalSource
 from storage.opencode import OpenCodeSource
-from storage.sessions import OwnSessions
 from storage.sqlite import SqliteStore
 
 
@@ -32,9 +33,10 @@ class SessionRouter:
         reply = await router.route(channel="xmpp", sender="hmo", message="你好", message_id="m1")
 
     Without ``store`` the embedded one is opened (``engine.db`` in the data folder), without
-    ``sources`` OpenCode's database and our own sessions are read. ``agent`` carries every other
-    rule; ``commands`` replaces the built-in commands (copy ``BUILTIN`` and add to it). Direct chats
-    are open to everybody whom the embedding program lets in, unless ``agent`` says otherwise.
+    ``sources`` OpenCode's database and our own journals (``sessions`` beside the store) are read.
+    ``agent`` carries every other rule; ``commands`` replaces the built-in commands (copy ``BUILTIN`` and
+    add to it). Direct chats are open to everybody whom the embedding program lets in, unless ``agent`` says
+    otherwise.
     """
 
     def __init__(
@@ -56,20 +58,21 @@ class SessionRouter:
             agent = replace(agent, default_session=default_session)
         self.agent = agent
         self.store = store or SqliteStore(data_folder(os.environ) / "engine.db")
-        own = OwnSessions(self.store)
         if sources is None:
             sources = getattr(bridge, "sources", None)
         if sources is None:
-            sources = (OpenCodeSource(), own)
-        writable = next((source for source in sources if isinstance(source, OwnSessions)), None)
-        self.sessions = Sessions(sources, self.store, writable)
+            sources = (OpenCodeSource(), JournalSource(beside(self.store, data_folder(os.environ))))
+        self.sessions = Sessions(sources, self.store, writable_of(sources))
         self.desk = Desk(agent, self.sessions, bridge, commands)
         self.bridge = bridge
         self.engine = engine or Engine(
             desks={agent.name: self.desk},
             store=self.store,
             clock=clock or SystemClock(),
-            channels={(agent.name, name): channel for name, channel in (channels or {}).items()},
+            channels={
+                **journal_channels(agent.name, sources),
+                **{(agent.name, name): channel for name, channel in (channels or {}).items()},
+            },
         )
         self._new_id = new_id or (lambda: uuid.uuid4().hex)
         self._starting = asyncio.Lock()
@@ -83,6 +86,7 @@ class SessionRouter:
     async def close(self) -> None:
         """Stop; what is not done yet is taken up at the next start."""
         await self.engine.close()
+        await self.sessions.close()
         if (close := getattr(self.bridge, "close", None)) is not None:
             await close()
 

@@ -21,7 +21,7 @@ from fsm.ports import Channel, Inbound, Reply, SessionRouterError, SessionSource
 from fsm.runner import Engine
 from session_router.channel_makers import ChannelState, Made, Making, make_all
 from session_router.clock import SystemClock
-from session_router.compose import open_store, sources_of
+from session_router.compose import open_store
 from session_router.config import AgentConfig, Config, ConfigError
 from session_router.config_errors import Problem
 from session_router.hold import hold
@@ -29,6 +29,7 @@ from session_router.http_token import token_for
 from session_router.model_leases import Models
 from session_router.process import settle_memory, tune
 from session_router.served import Served, desk_of, wants_http
+from session_router.sources import journal_channels, sources_of
 
 log = logging.getLogger("session_router.run")
 
@@ -178,9 +179,10 @@ class Service:
             for agent in prepared:
                 self.served[agent.name] = agent
                 await self._open_http(agent)
-            channels: dict[tuple[str, str], Channel] = {
-                (agent.name, kind): made.channel for agent in prepared for kind, made in agent.made.items()
-            }
+            channels: dict[tuple[str, str], Channel] = {}
+            for agent in prepared:
+                channels |= journal_channels(agent.name, agent.desk.sessions.sources)
+                channels |= {(agent.name, kind): made.channel for kind, made in agent.made.items()}
             await self.engine.adopt({agent.name: agent.desk for agent in prepared}, channels)
         except BaseException:
             for agent in prepared:
@@ -202,7 +204,9 @@ class Service:
             has_http = wants_http(settings, self._environ)
             chosen = await self._models.lease(settings.model)
             agent = settings.to_agent()
-            sources = sources_of(self.config, self._store, agent.names)
+            sources = sources_of(
+                self.config, self._store, agent.names, settings=settings, chosen=chosen, environ=self._environ
+            )
             served = Served(
                 settings, desk_of(agent, sources, self._store, chosen), chosen, made, self.clock,
                 alone=len(self.config.agents) == 1, mirror=self._mirror,
@@ -336,8 +340,11 @@ class Service:
         agent.chosen = chosen
         self._old_sources += agent.desk.sessions.sources
         rules = settings.to_agent()
-        sources = sources_of(self.config, self._store, rules.names)
+        sources = sources_of(
+            self.config, self._store, rules.names, settings=settings, chosen=chosen, environ=self._environ
+        )
         agent.desk = desk_of(rules, sources, self._store, chosen)
+        self.engine.channels |= journal_channels(agent.name, sources)
         self.engine.seat(agent.desk)
         for kind, new in made.items():
             if new.identity == agent.made[kind].identity:

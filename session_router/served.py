@@ -22,7 +22,7 @@ from session_router.channel_makers import ChannelState, Made
 from session_router.choose_model import Chosen
 from session_router.cli_bridge import Active, Mirror, Sent, Speaker
 from session_router.config_errors import ConfigError, Problem
-from storage.sessions import OwnSessions
+from session_router.sources import writable_of
 
 if TYPE_CHECKING:
     from session_router.http_port import HttpPort, SendBody
@@ -36,8 +36,7 @@ SEND_TIMEOUT = 30.0
 
 def desk_of(agent: Agent, sources: Sequence[SessionSource], store: Store, chosen: Chosen) -> Desk:
     """The agent at work: its sessions in these sources (new ones in ours), its turns on this model."""
-    own = next((source for source in sources if isinstance(source, OwnSessions)), None)
-    return Desk(agent, Sessions(sources, store, own), SessionBridge(chosen.model, sources))
+    return Desk(agent, Sessions(sources, store, writable_of(sources)), SessionBridge(chosen.model, sources))
 
 
 @dataclass(slots=True, eq=False)

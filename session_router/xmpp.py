@@ -109,7 +109,7 @@ async def second_connection(
         await channel.start()
         try:
             async with asyncio.timeout(within):
-                await channel.reached(State.JOINED, State.REFUSED)
+                await channel.reached(State.JOINED, State.REFUSED, State.BACKING_OFF)
         except TimeoutError:
             pass
         yield channel

@@ -75,6 +75,10 @@ class MemoryStore:
     ) -> Admitted:
         self._check_open()
         check_admission(key, message, disposition)
+        new = self._take_in(key, message, disposition, reason)
+        return Admitted(new, self._load(_clean_key(key)) if load else None)
+
+    def _take_in(self, key: Key, message: Inbound, disposition: str, reason: str) -> bool:
         key, message = _clean_key(key), _cleaned(message)
         name = (message.channel, message.id, key.agent)
         new = name not in self._inbox
@@ -86,7 +90,7 @@ class MemoryStore:
                 self._unsettled[name] = None
         else:
             self.repeats[name] += 1
-        return Admitted(new, self._load(key) if load else None)
+        return new
 
     async def load(self, key: Key) -> Conversation | None:
         self._check_open()
@@ -101,8 +105,18 @@ class MemoryStore:
         loaded = ((key, self._load(_clean_key(key))) for key in keys)
         return {key: conversation for key, conversation in loaded if conversation is not None}
 
-    async def commit(self, change: Change) -> None:
-        await self.commit_many((change,))
+    async def commit(self, change: Change) -> bool:
+        self._check_open()
+        data = _checked(change)
+        if (message := change.arrival) is not None:
+            check_admission(change.key, message, "running")
+            if not self._take_in(change.key, message, "running", "why_running"):
+                return False
+        self._apply(change, data)
+        return True
+
+    def commit_soon(self, change: Change) -> None:
+        self._apply(change, _checked(change))
 
     async def commit_many(self, changes: Sequence[Change]) -> None:
         self._check_open()

@@ -7,6 +7,7 @@ every decision that two tasks or two processes could race for is made inside its
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -168,18 +169,10 @@ class SqliteStore:
         self, key: Key, message: Inbound, *, disposition: str = "running", reason: str = "", load: bool = True
     ) -> Admitted:
         check_admission(key, message, disposition)
-        where, name = _key(key), (clean(message.channel), clean(message.id), clean(key.agent))
-        arrival = (
-            where[0], where[1], name[1], where[2], clean(message.sender), clean(message.text), message.at,
-            clean(message.reply_to), clean(message.nick), clean(message.real_jid), message.mentioned,
-            message.own, message.delayed, message.edited, message.bot, disposition, clean(reason),
-            admitted_at(message, disposition),
-        )  # fmt: skip
+        where, arrival = _key(key), _arrival(key, message, disposition, reason)
 
         def work(raw: sqlite3.Connection) -> Admitted:
-            new = raw.execute(_ADMIT, arrival).rowcount == 1
-            if not new:
-                raw.execute(_REPEAT, name)
+            new = _is_new(raw, arrival)
             row = raw.execute(_LOAD, where).fetchone() if load else None
             # Decoded in here, so that a message whose conversation is unreadable is not half admitted.
             return Admitted(new, None if row is None else decode(key, row[0]))
@@ -205,19 +198,19 @@ class SqliteStore:
 
         return _told(await self._do(work, writes=False))
 
-    async def commit(self, change: Change) -> None:
+    async def commit(self, change: Change) -> bool:
         """``due`` and ``started`` are written with the conversation; without one they are not read.
 
         A send whose id is in the outbox already replaces that text and keeps its place. A message
         that is settled is one of the change's own agent and channel; an unknown one is passed over.
         """
-        statements = [(sql, row) for _, sql, row in _writes(change)]
+        work, writes = _job(change)
+        return await self._do(work, writes=writes)
 
-        def work(raw: sqlite3.Connection) -> None:
-            for sql, row in statements:
-                raw.execute(sql, row)
-
-        await self._do(work, writes=bool(statements))
+    def commit_soon(self, change: Change) -> None:
+        if self._commits is not None:
+            work, writes = _job(change)
+            self._commits.submit(work, writes=writes).add_done_callback(_log_failure)
 
     async def commit_many(self, changes: Sequence[Change]) -> None:
         """As :meth:`commit`, for each of them in order, in one transaction: all or none."""
@@ -345,6 +338,48 @@ def _statements(changes: Sequence[Change]) -> list[tuple[str, list[Row]]]:
                 parts.append((sql, []))
             parts[-1][1].append(row)
     return [part for parts in tables.values() for part in parts]
+
+
+def _job(change: Change) -> tuple[Work[bool], bool]:
+    """A change as a job, and whether it writes. Made before its transaction, so that a value that cannot be stored stops nobody else."""
+    statements = [(sql, row) for _, sql, row in _writes(change)]
+    arrival = None
+    if (message := change.arrival) is not None:
+        check_admission(change.key, message, "running")
+        arrival = _arrival(change.key, message, "running", "why_running")
+
+    def work(raw: sqlite3.Connection) -> bool:
+        if arrival is not None and not _is_new(raw, arrival):
+            return False
+        for sql, row in statements:
+            raw.execute(sql, row)
+        return True
+
+    return work, bool(statements) or arrival is not None
+
+
+def _arrival(key: Key, message: Inbound, disposition: str, reason: str) -> Row:
+    agent, channel, sender = _key(key)
+    return (
+        agent, channel, clean(message.id), sender, clean(message.sender), clean(message.text), message.at,
+        clean(message.reply_to), clean(message.nick), clean(message.real_jid), message.mentioned,
+        message.own, message.delayed, message.edited, message.bot, disposition, clean(reason),
+        admitted_at(message, disposition),
+    )  # fmt: skip
+
+
+def _is_new(raw: sqlite3.Connection, arrival: Row) -> bool:
+    """Take a message in, or count that it came again."""
+    if raw.execute(_ADMIT, arrival).rowcount == 1:
+        return True
+    agent, channel, name = arrival[:3]
+    raw.execute(_REPEAT, (channel, name, agent))
+    return False
+
+
+def _log_failure(done: asyncio.Future[bool]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        log.error("What was delivered could not be marked so, and may be sent again: %s", error)
 
 
 def _writes(change: Change) -> Iterator[tuple[str, str, Row]]:

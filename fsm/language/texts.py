@@ -141,6 +141,7 @@ TEXTS: dict[str, tuple[str, str]] = {
         "State: {state}\nSession: {session}\nQueue: {queue}\nMuted: {muted}",
     ),
     "status_session": ("{title}（{source}，{kind}）", "{title} ({source}, {kind})"),
+    "status_away": ("联系不上它的智能体，只读", "its agent is away, reading only"),
     "status_busy": ("正在处理，第 {loops} 轮", "working, loop {loops}"),
     "away": (
         "这个会话的智能体现在联系不上，由本程序的模型回答，内容不会进入它自己的记录：{problem}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,7 +38,7 @@ class Delivery:
         channels: Mapping[tuple[str, str], Channel],
         *,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        delivered: Callable[[Outgoing], Awaitable[None]],
+        delivered: Callable[[Outgoing], None],
         failed: Callable[[Outgoing, bool], None],
         touch: Callable[[str, str], None],
     ) -> None:
@@ -134,7 +134,7 @@ class Delivery:
                     self._failed(line.waiting[0], isinstance(error, DeliveryError) and error.final)
                     return
                 self._touch("send", "after")
-                await self._delivered(outgoing)
+                self._delivered(outgoing)
                 line.waiting.popleft()
                 self._by_id.pop(outgoing.id, None)
         finally:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, assert_never, cast
 
-from fsm.admission import Verdict
+from fsm.admission import Admission, Verdict
 from fsm.conversation import Conversation, Key, State, Turn, deadlines
 from fsm.desk import Desk, commands_done, dump_outcome, load_outcome
 from fsm.effects import (
@@ -467,17 +467,19 @@ class Engine:
                 await self.clock.sleep_until(self.clock.now() + STORE_PAUSE)
                 lane.items.appendleft(item)
             case _Arrival(inbound=inbound, receipt=receipt):
-                if receipt.admitted.done() and not isinstance(error, StoreError):
-                    await self._fail(lane, inbound)
+                if not isinstance(error, StoreError):
+                    await self._fail(lane, inbound, receipt=receipt)
                 receipt.fail(error if isinstance(error, SessionRouterError) else SessionRouterError(str(error)))
             case InboxRow() if not isinstance(error, StoreError):
                 await self._fail(lane, item.message)
             case _:
                 pass
 
-    async def _fail(self, lane: _Lane, inbound: Inbound, *, before: Conversation | None = None) -> None:
-        """An error of ours over an admitted message: its sender hears of it where a reply is owed.
-        ``before`` is the conversation as stored, where the message is being taken off its queue."""
+    async def _fail(self, lane: _Lane, inbound: Inbound, *, before: Conversation | None = None,
+                    receipt: Receipt | None = None) -> None:
+        """An error of ours over a message: its sender hears of it where a reply is owed. ``before`` is the
+        conversation as stored, where the message is being taken off its queue; with ``receipt`` it is not
+        admitted yet."""
         desk, now = self.desks[lane.key.agent], lane.conversation or Conversation()
         before = before or now
         effects: list[Effect] = [Settle(inbound.id, Disposition.FAILED, "why_internal")]
@@ -486,10 +488,15 @@ class Engine:
             text = say(message.lang, "internal")
             effects.append(Send(f"{message.ref}.failed", inbound.channel, inbound.reply_to, text, inbound.id))
         try:
-            await self._commit(self._change(lane.key, before, now, effects))
+            new = await self._commit(
+                self._change(lane.key, before, now, effects, arrival=inbound if receipt is not None else None)
+            )
         except StoreError as error:
             log.error("message %s could not be settled: %s", inbound.id, error)
-        else:
+            return
+        if receipt is not None and new:
+            self._is_in(lane.key, inbound, receipt)
+        if new:
             self._pay(lane.key, before, now, reversed(effects))
 
     async def _load(self, lane: _Lane) -> Conversation:
@@ -517,46 +524,48 @@ class Engine:
             await self._keep_as_context(lane, inbound)
             receipt.resolve(None, look.reason)
             return
-        disposition = {Verdict.REFUSE: Disposition.REFUSED, Verdict.CONTEXT: Disposition.DUPLICATE}.get(
-            look.verdict, Disposition.RUNNING
-        )
-        reason = look.reason or "why_running"
-        self._touch("commit", "before")
-        admitted = await self.store.admit(
-            key, inbound, disposition=disposition.value, reason=reason, load=lane.conversation is None
-        )
-        self._touch("commit", "after")
-        if lane.conversation is None:
-            lane.conversation = admitted.conversation or self._fresh(key)
-        if not admitted.new:
+        if look.verdict is Verdict.ANSWER:
+            new = await self._let_in(lane, inbound, receipt)
+        else:
+            new = await self._turn_away(lane, inbound, receipt, look)
+        if not new:
             desk.gatekeeper.known_before(inbound, look)
             self._settled(key, Settled(inbound.id, Disposition.DUPLICATE.value, "why_duplicate"), receipt)
-            return
-        if disposition.final:
-            await self._turn_away(lane, inbound, receipt, disposition, reason, tell=look.tell, keep=look.keep)
-            return
+
+    async def _let_in(self, lane: _Lane, inbound: Inbound, receipt: Receipt) -> bool:
+        """Answer a message; it is admitted by the step that answers it. False for one that came before."""
+        now = await self._load(lane)
+        if lane.key.agent in self._held:
+            if new := await self._commit(Change(lane.key, arrival=inbound)):
+                self._is_in(lane.key, inbound, receipt)
+            return new
+        event = await self.desks[lane.key.agent].hear(lane.key, inbound, now, self.clock.now())
+        return await self._take(lane, event, arrival=_Arrival(inbound, receipt))
+
+    def _is_in(self, key: Key, inbound: Inbound, receipt: Receipt) -> None:
         self._receipts[key, inbound.id] = receipt
         if not receipt.admitted.done():
             receipt.admitted.set_result(None)
-        if key.agent not in self._held:
-            await self._hear(lane, inbound)
 
-    async def _turn_away(self, lane: _Lane, inbound: Inbound, receipt: Receipt, disposition: Disposition, reason: str, *,
-                         tell: bool, keep: bool) -> None:
-        desk, now = self.desks[lane.key.agent], lane.conversation or Conversation()
-        if keep:
+    async def _turn_away(self, lane: _Lane, inbound: Inbound, receipt: Receipt, look: Admission) -> bool:
+        """Record what is not answered, with its reason, and say so where the sender should know. False for
+        a message that came before."""
+        key, now, desk = lane.key, await self._load(lane), self.desks[lane.key.agent]
+        disposition = Disposition.DUPLICATE if look.verdict is Verdict.CONTEXT else Disposition.REFUSED
+        effects: list[Effect] = [Settle(inbound.id, disposition, look.reason)]
+        if look.tell and desk.gatekeeper.is_owed(inbound):
+            message, limits = desk.message(key, inbound, now, self.clock.now()), desk.agent.limits
+            limit = limits.rate_limit if look.reason == "why_too_many" else limits.message_chars
+            text = say(message.lang, look.reason.removeprefix("why_"), chars=len(inbound.text), limit=limit)
+            effects.insert(0, Send(f"{message.ref}.refused", inbound.channel, inbound.reply_to, text, inbound.id))
+        change = replace(self._change(key, now, now, effects), arrival=inbound)
+        if not await self._commit(change):
+            return False
+        self._is_in(key, inbound, receipt)
+        if look.keep:
             await self._keep_as_context(lane, inbound)
-        if tell and desk.gatekeeper.is_owed(inbound):
-            message = desk.message(lane.key, inbound, now, self.clock.now())
-            limits = desk.agent.limits
-            values = {"limit": limits.rate_limit if reason == "why_too_many" else limits.message_chars}
-            text = say(message.lang, reason.removeprefix("why_"), chars=len(inbound.text), **values)
-            send = Send(f"{message.ref}.refused", inbound.channel, inbound.reply_to, text, inbound.id)
-            self._receipts[lane.key, inbound.id] = receipt
-            await self._commit(self._change(lane.key, now, now, [send]))
-            self._pay(lane.key, now, now, [send])
-            self._receipts.pop((lane.key, inbound.id), None)
-        self._settled(lane.key, Settled(inbound.id, disposition.value, reason), receipt)
+        self._pay(key, now, now, effects)
+        return True
 
     async def _keep_as_context(self, lane: _Lane, inbound: Inbound) -> None:
         """What is no message to answer may still be something that the model should know."""
@@ -595,8 +604,10 @@ class Engine:
 
     # -- steps -----------------------------------------------------------------------------------
 
-    async def _take(self, lane: _Lane, event: Event, steps: tuple[StepRecord, ...] = ()) -> None:
-        """One step: decide, commit, pay. A session that is free is taken within the same step."""
+    async def _take(self, lane: _Lane, event: Event, steps: tuple[StepRecord, ...] = (), *,
+                    arrival: _Arrival | None = None) -> bool:
+        """One step: decide, commit, pay. A session that is free is taken within the same step, and the
+        message that it answers admitted with it: one that came before changes nothing, and gives False."""
         key, now = lane.key, lane.conversation
         assert now is not None
         limits = self.desks[key.agent].agent.limits
@@ -614,19 +625,24 @@ class Engine:
                     todo.extend(more)
                 continue
             effects.append(effect)
-        change = self._change(key, now, then, effects, steps)
+        change = self._change(key, now, then, effects, steps, arrival.inbound if arrival else None)
+        done = False
         try:
-            if change is not _NOTHING:
-                await self._commit(change)
-        except BaseException:
-            for turn in claimed:
-                self._release(key, turn)
-            raise
+            done = change is _NOTHING or await self._commit(change)
+        finally:
+            if not done:
+                for turn in claimed:
+                    self._release(key, turn)
+        if not done:
+            return False
         lane.conversation = then
+        if arrival is not None:
+            self._is_in(key, arrival.inbound, arrival.receipt)
         self._pay(key, now, then, effects)
+        return True
 
     def _change(self, key: Key, now: Conversation, then: Conversation, effects: Iterable[Effect],
-                steps: tuple[StepRecord, ...] = ()) -> Change:
+                steps: tuple[StepRecord, ...] = (), arrival: Inbound | None = None) -> Change:
         """What the step writes: all of it in one transaction."""
         sends: list[Outgoing] = []
         settled: list[Settled] = []
@@ -654,7 +670,7 @@ class Engine:
                     meta.append((f"mute:{key.agent}/{key.channel}", mute))
                 case _:
                     pass
-        if then is now and not (sends or settled or lines or delivered or meta or steps):
+        if then is now and arrival is None and not (sends or settled or lines or delivered or meta or steps):
             return _NOTHING
         next_one = deadlines(then)
         return Change(
@@ -668,12 +684,14 @@ class Engine:
             lines=tuple(lines),
             steps=steps,
             meta=tuple(meta),
+            arrival=arrival,
         )
 
-    async def _commit(self, change: Change) -> None:
+    async def _commit(self, change: Change) -> bool:
         self._touch("commit", "before")
-        await self.store.commit(change)
+        done = await self.store.commit(change)
         self._touch("commit", "after")
+        return done
 
     def _pay(self, key: Key, now: Conversation, then: Conversation, effects: Iterable[Effect]) -> None:
         """The step is on disk: start what it owes, tell whoever waits, set the timers."""
@@ -983,8 +1001,11 @@ class Engine:
             if d.due <= now or d.started > now
         ]
 
-    async def _delivered(self, outgoing: Outgoing) -> None:
-        await self._commit(Change(outgoing.key, delivered=(outgoing.id,)))
+    def _delivered(self, outgoing: Outgoing) -> None:
+        """Nobody waits for the mark: where a crash loses it, the text goes out again under the same id."""
+        self._touch("commit", "before")
+        self.store.commit_soon(Change(outgoing.key, delivered=(outgoing.id,)))
+        self._touch("commit", "after")
 
     def _undelivered(self, outgoing: Outgoing, final: bool) -> None:
         event = DeliveryFailed(

@@ -12,6 +12,7 @@ from session_router.cli.chat import chat
 from session_router.cli.config import doctor, init, setup
 from session_router.cli.conventions import Option, Program
 from session_router.cli.diagram import diagram
+from session_router.cli.journal import journal
 from session_router.cli.look import context, conversations, sessions, why
 from session_router.cli.run import run_
 from session_router.cli.scenarios import export, replay
@@ -45,7 +46,8 @@ program = Program(
 )  # fmt: skip
 
 for command in (
-    chat, run_, init, doctor, send, active, clear, sessions, context, conversations, why, diagram, replay, export, setup
+    chat, run_, init, doctor, send, active, clear, sessions, context, conversations, why, diagram, replay,
+    journal, export, setup,
 ):  # fmt: skip
     program.add_command(command)
 

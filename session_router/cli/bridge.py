@@ -1,11 +1,11 @@
-"""``send``, ``active`` and ``clear``: speaking in an agent's group from the command line, and where groups lead then."""
+"""``send``, ``active`` and ``clear``: speaking in an agent's group from the command line, and where it leads."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -34,11 +34,11 @@ _MARK = "\0"
 """Stands for the dash that a text begins with while the words are parsed; no argument of a process holds one."""
 
 
-class _Text(click.ParamType):
+class _Text(click.ParamType[str]):
     name = "text"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value.replace(_MARK, "-", 1) if value.startswith(_MARK) else value
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(value).replace(_MARK, "-", 1) if str(value).startswith(_MARK) else str(value)
 
 
 class _TakesText(Command):
@@ -74,9 +74,9 @@ def _shown(option: str, args: list[str]) -> str:
 @click.command(
     "send", cls=_TakesText,
     says=Both(
-        "Say TEXT in the agent's groups, as the agent.\n\nWith SESSION_ID it is also written into that session as [YOU], "
-        "and for the next hour the groups lead there. Without, nothing is recorded. A running engine posts it where the "
-        "agent has an http_port; otherwise a second XMPP connection does.",
+        "Say TEXT in the agent's groups, as the agent.\n\nWith SESSION_ID it is also written into that session as "
+        "[YOU], and for the next hour the groups lead there. Without, nothing is recorded. A running engine posts it "
+        "where the agent has an http_port; otherwise a second XMPP connection does.",
         "以 agent 的身份在它的群里说 TEXT。\n\n给出 SESSION_ID 时还会以 [YOU] 写进该会话，并且此后一小时群聊都通向它；"
         "不给则什么也不记录。agent 有 http_port 且引擎在运行时由引擎发送，否则另开一个 XMPP 连接。",
     ),
@@ -158,8 +158,8 @@ async def _send_alone(config: Config, settings: AgentConfig, text: str, session_
     from session_router.xmpp import KIND, second_connection
 
     if not settings.jid:
-        stop(f"{settings.name} cannot be reached: no engine answers for it, and it has no XMPP account. Give it a jid in "
-             "the config, or start `session-router run` with its http_port.",
+        stop(f"{settings.name} cannot be reached: no engine answers for it, and it has no XMPP account. Give it a jid "
+             "in the config, or start `session-router run` with its http_port.",
              f"联系不上 {settings.name}：没有引擎替它应答，它也没有 XMPP 账号。请在配置里给它 jid，"
              "或设好 http_port 后运行 session-router run。")  # fmt: skip
     clock = SystemClock()
@@ -186,7 +186,8 @@ async def _speaker(config: Config, settings: AgentConfig) -> AsyncIterator[Speak
     """The agent with its sessions and an open store, beside an engine that may be running."""
     from fsm.sessions import Sessions
     from session_router.cli_bridge import Speaker
-    from session_router.compose import open_store, sources_of
+    from session_router.compose import open_store
+    from session_router.sources import sources_of
 
     agent, store = settings.to_agent(), open_store(config)
     await store.open()

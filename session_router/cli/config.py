@@ -69,18 +69,20 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗",
 @click.command(
     "doctor", cls=Command,
     says=Both(
-        "Check config, store, session sources, model and agents.\n\nEach line is ok (✓), a warning (!) or a problem "
+        "Check config, store, session sources, model, and every agent's login and rooms.\n\nEach line is ok (✓), a warning (!) or a problem "
         "(✗) with its mend. Nothing is changed. Exit code 1 when there is a problem, 2 when the config is wrong.",
-        "检查配置、存储、会话来源、模型和 agent。\n\n每行是正常（✓）、警告（!）或问题（✗）及其解决办法。"
+        "检查配置、存储、会话来源、模型，以及每个 agent 的登录和群。\n\n每行是正常（✓）、警告（!）或问题（✗）及其解决办法。"
         "不改动任何东西。有问题时退出码为 1，配置有错时为 2。",
     ),
-    examples=("doctor", "doctor --json", "doctor --ask-model"),
+    examples=("doctor", "doctor --json", "doctor --ask-model", "doctor --offline"),
 )  # fmt: skip
 @click.option("--ask-model", is_flag=True, cls=Option,
               says=Both("Let the model answer a word, which costs some tokens.", "让模型回答一个词，会花一点 token。"))
+@click.option("--offline", is_flag=True, cls=Option,
+              says=Both("Try no XMPP account.", "不尝试登录 XMPP 账号。"))
 @config_option
 @json_option
-def doctor(ask_model: bool, config_file: str | None, as_json: bool) -> int:
+def doctor(ask_model: bool, offline: bool, config_file: str | None, as_json: bool) -> int:
     with progress("Checking", "正在检查"):
         from dataclasses import asdict
 
@@ -89,7 +91,7 @@ def doctor(ask_model: bool, config_file: str | None, as_json: bool) -> int:
 
         wrong = False
         try:
-            findings = run(examine(load(config_file, environ()), environ(), call=ask_model))
+            findings = run(examine(load(config_file, environ()), environ(), call=ask_model, connect=not offline))
         except ConfigError as error:
             findings, wrong = refused(error), True
     if as_json:

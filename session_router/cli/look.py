@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from session_router.config import Config
     from storage.sqlite import SqliteStore
 
-SOURCES = ("opencode", "hermes", "journal", "own")
+SOURCES = ("opencode", "hermes", "journal")
 
 
 @click.command(

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT = 10.0
 READ_TIMEOUT = 30.0
 """Seconds for each request but a turn."""
+LOOK_TIMEOUT = 1.5
+"""Seconds for the question whether it is there at all."""
 SILENCE_TIMEOUT = 75.0
 """Seconds without a byte after which a stream counts as dead; Hermes sends one after 30 at the latest."""
 SIGN_OF_LIFE = 30.0
@@ -113,6 +115,14 @@ class Messages(Struct):
     data: list[Row]
 
 
+class Model(Struct):
+    id: str
+
+
+class Models(Struct):
+    data: list[Model]
+
+
 class Made(Struct):
     id: str
     title: str | None = None
@@ -142,6 +152,14 @@ class Api:
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
+
+    async def look(self) -> None:
+        """Ask once whether a gateway is there."""
+        await self._json("GET", "/health", dict[str, Any], within=LOOK_TIMEOUT)
+
+    async def models(self) -> Sequence[str]:
+        """The names under which it can be asked; the key is needed for that."""
+        return [model.id for model in (await self._json("GET", "/v1/models", Models)).data]
 
     async def messages(self, session_id: str) -> Messages:
         """Every message of a session, oldest first."""
@@ -177,13 +195,14 @@ class Api:
         except httpx2.HTTPError as error:
             raise self._gone(error) from None
 
-    async def _json(self, method: str, path: str, kind: type[T], body: object = None) -> T:
+    async def _json(self, method: str, path: str, kind: type[T], body: object = None, *,
+                    within: float = READ_TIMEOUT) -> T:
         client = self._open()
         import httpx2
 
         try:
             response = await client.request(method, self.url + path, json=body, headers=self._headers(),
-                                            timeout=httpx2.Timeout(CONNECT_TIMEOUT, read=READ_TIMEOUT))
+                                            timeout=httpx2.Timeout(min(within, CONNECT_TIMEOUT), read=within))
         except httpx2.HTTPError as error:
             raise self._gone(error) from None
         self._check(response, "application/json")

@@ -30,6 +30,7 @@ from storage.hermes.api import SIGN_OF_LIFE, Api, ApiFailure, Usage, judged
 from storage.hermes.files import NAME
 from storage.hermes.source import HermesSource
 from storage.hermes.turn import GO_ON, Progress, ended, newest, progress
+from storage.reach import Reach
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +67,8 @@ class _Call:
 
 
 class HermesGateway:
-    """A Hermes gateway and its sessions; implements :class:`fsm.ports.WritableSource` and
-    :class:`fsm.ports.Talks`.
+    """A Hermes gateway and its sessions; implements :class:`fsm.ports.WritableSource`,
+    :class:`fsm.ports.Talks` and :class:`fsm.ports.MayBeAway`.
 
     ``base_url`` is the address of its API server (``http://127.0.0.1:8642``), ``key`` gives the
     ``API_SERVER_KEY``. ``request_timeout`` in seconds, for a turn in all. ``notes`` keeps the last call of
@@ -99,6 +100,7 @@ class HermesGateway:
         self._notes, self._on_rotated = notes, on_rotated
         self._talking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._calls: dict[str, _Call] = {}
+        self._reach = Reach("the gateway of Hermes", self.look)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._api.url!r})"
@@ -106,6 +108,24 @@ class HermesGateway:
     async def close(self) -> None:
         """Close the connections. Turns that still run should be cancelled before."""
         await self._api.close()
+
+    async def look(self) -> None:
+        """Ask once whether the gateway is there. Raises SourceError."""
+        try:
+            await self._api.look()
+        except ApiFailure as failure:
+            raise failure.as_source_error() from None
+
+    async def models(self) -> Sequence[str]:
+        """The names under which it can be asked, which shows that it takes the key. Raises SourceError."""
+        try:
+            return await self._api.models()
+        except ApiFailure as failure:
+            raise failure.as_source_error() from None
+
+    async def away(self) -> str:
+        """Why its agent cannot be talked to just now; empty while it can."""
+        return await self._reach.problem()
 
     # -- sessions --------------------------------------------------------------------------------
 

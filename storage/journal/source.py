@@ -7,7 +7,7 @@ import logging
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +63,7 @@ class TakenUp:
 class JournalSource:
     """:class:`fsm.ports.WritableSource` and :class:`fsm.ports.Journals` over the journals in ``folder``, which need
     not be there yet. ``config`` is what new sessions begin with. ``durable`` as for :class:`JournalFile`.
+    ``ended`` is called (session id, instant) in the background after a turn's end was written.
 
     Everything that touches the disk runs in threads. Nothing is owned (:class:`storage.journal.Journal`
     does that): a list, a context and single appends go well beside the owner of a session.
@@ -70,12 +71,14 @@ class JournalSource:
 
     name = "journal"
 
-    def __init__(self, folder: Path | str, *, config: SessionConfig | None = None, durable: bool = True) -> None:
+    def __init__(self, folder: Path | str, *, config: SessionConfig | None = None, durable: bool = True,
+                 ended: Callable[[str, float], Coroutine[Any, Any, None]] | None = None) -> None:
         self.folder = Path(folder)
-        self.config = config
+        self.config, self.ended = config, ended
         self._durable = durable
         self._tails: OrderedDict[str, Tail] = OrderedDict()
         self._writing: set[asyncio.Future[Any]] = set()
+        self._beside: set[asyncio.Future[None]] = set()
         self._glances: dict[str, tuple[tuple[int, int, int], Glance | JournalError]] = {}
         self._titles: dict[str, str] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -166,6 +169,10 @@ class JournalSource:
                 self._tails.popitem(last=False)
 
         await self._in_order(session_id, take)
+        if event == "turn_end" and self.ended is not None:
+            task = asyncio.ensure_future(self.ended(session_id, at))
+            self._beside.add(task)
+            task.add_done_callback(self._beside.discard)
 
     async def take_up(self, session_id: str, *, at: float | None = None) -> TakenUp | None:
         """What there is to say about a session that somebody goes on with, None where there is none. With ``at``
@@ -357,6 +364,9 @@ class JournalSource:
 
     async def close(self) -> None:
         """Return once nothing is being written any more. May be called twice; the source can be used again."""
+        for task in self._beside:
+            task.cancel()
+        await asyncio.gather(*self._beside, return_exceptions=True)
         await asyncio.gather(*self._writing, return_exceptions=True)
 
 

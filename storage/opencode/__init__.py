@@ -11,12 +11,14 @@ generations are in it, ``reading`` holds the queries, ``source`` is the session 
 :class:`OpenCodeServer` is the other way to them: through ``opencode serve``, which also runs turns.
 ``wire`` is what is read of its answers, ``api`` makes the requests, ``history`` and ``answer`` make
 sense of messages, ``turn`` runs one prompt, ``asks`` sees to what the agent asks meanwhile.
+:class:`OpenCodeSessions` (``sessions``) is both as one: the server where it answers, else the database.
 """
 
 from storage.opencode.files import default_path
 from storage.opencode.reading import STILL_ANSWERING, Probe, SessionNotFound
 from storage.opencode.server import OpenCodeServer
+from storage.opencode.sessions import OpenCodeSessions
 from storage.opencode.source import OpenCodeSource, extract_session_context
 
-__all__ = ["STILL_ANSWERING", "OpenCodeServer", "OpenCodeSource", "Probe", "SessionNotFound", "default_path",
-           "extract_session_context"]
+__all__ = ["STILL_ANSWERING", "OpenCodeServer", "OpenCodeSessions", "OpenCodeSource", "Probe", "SessionNotFound",
+           "default_path", "extract_session_context"]

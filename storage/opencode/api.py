@@ -101,6 +101,11 @@ class Api:
                         raise
                     await asyncio.sleep(min(HEALTH_PAUSE, left))
 
+    async def look(self) -> None:
+        """The same without waiting: asks once, and not at all where it is known to answer."""
+        if not self._known_up:
+            await self.probe()
+
     async def get(self, path: str, kind: type[T], **query: str | int | None) -> T:
         """The JSON behind ``path``."""
         return (await self.page(path, kind, **query))[0]

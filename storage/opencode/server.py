@@ -27,7 +27,7 @@ from storage.opencode.files import NAME
 from storage.opencode.history import read_lines
 from storage.opencode.reading import SessionNotFound
 from storage.opencode.turn import OnRetry, Prompt, Turn, at
-from storage.opencode.wire import Message, Session
+from storage.opencode.wire import Health, Message, Providers, Session
 
 if TYPE_CHECKING:
     import httpx2
@@ -86,6 +86,29 @@ class OpenCodeServer:
     async def close(self) -> None:
         """Close the connections. Turns that still run should be cancelled before."""
         await self._api.close()
+
+    async def look(self) -> None:
+        """Ask once whether the server is there, without waiting for one that is starting. Raises SourceError."""
+        try:
+            await self._api.look()
+        except ApiFailure as failure:
+            raise failure.as_source_error() from None
+
+    async def version(self) -> str:
+        """Which OpenCode it is; asks once. Raises SourceError."""
+        await self.look()
+        try:
+            return (await self._api.get("/global/health", Health)).version
+        except ApiFailure as failure:
+            raise failure.as_source_error() from None
+
+    async def models(self) -> Sequence[str]:
+        """What it can be asked to use, as ``provider/model``. Raises SourceError."""
+        try:
+            found = (await self._api.get("/config/providers", Providers, directory=self._directory)).providers
+        except ApiFailure as failure:
+            raise failure.as_source_error() from None
+        return tuple(f"{provider.id}/{model}" for provider in found for model in provider.models)
 
     # -- sessions --------------------------------------------------------------------------------
 

@@ -46,6 +46,17 @@ class Session(Struct):
         return self.model != _NOTHING
 
 
+class Provider(Struct):
+    """A provider by what it offers. (The server also tells its keys: these are passed over.)"""
+
+    id: str
+    models: dict[str, Raw] = {}
+
+
+class Providers(Struct):
+    providers: list[Provider] = []
+
+
 class Failure(Struct):
     """An error as OpenCode stores it: ``name`` from a short list, ``data`` with a message and more."""
 

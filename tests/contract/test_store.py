@@ -19,13 +19,11 @@ from fsm.ports import (
     Line,
     Outgoing,
     Settled,
-    SourceError,
     StepRecord,
     Store,
     StoreError,
 )
 from storage.memory import MemoryStore
-from storage.sessions import OwnSessions
 from storage.sqlite import SqliteStore
 
 T0 = 1768464000.0
@@ -219,7 +217,7 @@ async def test_a_bad_change_fails_alone_among_many_committed_together(store: Sto
 
     outcomes = await asyncio.gather(*map(store.commit, changes), return_exceptions=True)
 
-    assert [n for n, outcome in enumerate(outcomes) if outcome is not None] == [50]
+    assert [n for n, outcome in enumerate(outcomes) if outcome is not True] == [50]
     assert isinstance(outcomes[50], StoreError)
     assert len(await store.meta_with_prefix("k")) == 99
     assert (await store.get_meta("bad"), await store.load(HMO)) == (None, None)
@@ -641,88 +639,3 @@ async def test_a_store_that_is_not_open_says_so(opened: Opened) -> None:
     await opened.store.open()
     await opened.store.open()
     assert await opened.store.load(HMO) is None
-
-
-# -- sessions of our own -------------------------------------------------------------------------------
-
-
-async def test_own_sessions_are_listed_by_their_last_activity(store: Store) -> None:
-    own = OwnSessions(store)
-    await own.create("天气机器人", session_id="ses_a", at=T0 - 60)
-    await own.create("weather-api", session_id="ses_b", at=T0 - 120)
-    await own.create("empty", session_id="ses_c", at=T0 - 90)
-    await own.create("also empty", session_id="ses_0", at=T0 - 90)
-    await store.commit(
-        Change(
-            HMO,
-            lines=(
-                KeptLine("ses_b", Line("user", "hi", T0)),
-                KeptLine("another program's", Line("user", "hi", T0)),
-            ),
-        )
-    )
-
-    found = await own.list()
-
-    assert [(info.id, info.title, info.source, info.active_at) for info in found] == [
-        ("ses_b", "weather-api", "own", T0),
-        ("ses_a", "天气机器人", "own", T0 - 60),
-        ("ses_0", "also empty", "own", T0 - 90),
-        ("ses_c", "empty", "own", T0 - 90),
-    ]
-    assert await own.list(limit=2) == found[:2]
-    assert await own.latest() == found[0]
-
-
-async def test_own_sessions_are_found_by_id_or_by_words_taken_literally(store: Store) -> None:
-    own = OwnSessions(store)
-    assert (await own.latest(), await own.list()) == (None, [])
-    for n, title in enumerate(("100%", "100 Ways", "Straße")):
-        await own.create(title, session_id=f"s{n}", at=T0 - n)
-
-    async def matches(words: str) -> list[str]:
-        return [info.id for info in await own.search(words)]
-
-    assert await matches("100%") == ["s0"]
-    assert await matches("STRASSE") == ["s2"]
-    assert await matches("s1") == ["s1"]
-    assert await matches("  ") == []
-    assert await matches("10_") == []
-    assert [info.id for info in await own.search("100", limit=1)] == ["s0"]
-    found = await own.find("s1")
-    assert found is not None
-    assert found.title == "100 Ways"
-    assert await own.find("s9") is None
-
-
-async def test_an_own_session_made_twice_is_made_once(opened: Opened) -> None:
-    own = OwnSessions(opened.store)
-    made = await asyncio.gather(*(own.create(f"title {n}", session_id="s", at=T0 + n) for n in range(20)))
-
-    assert len(set(made)) == 1
-    assert await OwnSessions(await opened.restart()).list() == [made[0]]
-
-
-async def test_the_context_of_an_own_session_is_its_newest_lines(store: Store) -> None:
-    own = OwnSessions(store)
-    await own.create("t", session_id="s", at=T0)
-    lines = [Line("user", str(n), T0 + n, id=str(n)) for n in range(5)]
-    await store.commit(Change(HMO, lines=tuple(KeptLine("s", line) for line in lines)))
-
-    assert await own.context("s", limit=3) == lines[2:]
-    assert await own.context("unknown") == []
-
-
-async def test_an_own_session_with_spoiled_metadata_is_still_listed(store: Store) -> None:
-    await store.set_meta("session:s", "[not what we wrote")
-
-    assert [(info.id, info.title) for info in await OwnSessions(store).list()] == [("s", "")]
-
-
-async def test_own_sessions_of_a_closed_store_raise_a_source_error(store: Store) -> None:
-    own = OwnSessions(store)
-    await store.close()
-
-    for call in (own.list(), own.find("s"), own.context("s"), own.create("t", session_id="s", at=T0)):
-        with pytest.raises(SourceError, match="is not open"):
-            await call

@@ -14,7 +14,7 @@ from session_router.router import SessionRouter
 from session_router.scenario.files import read_text
 from session_router.scenario.play import play
 from session_router.scenario.story import Bot
-from storage.sessions import OwnSessions
+from storage.journal import JournalSource
 from storage.sqlite import SqliteStore
 
 
@@ -32,7 +32,7 @@ class AlwaysACommand:
 async def test_SR02_a_bridge_that_always_answers_with_a_command_is_called_exactly_ten_times(tmp_path: Path) -> None:
     bridge, store = AlwaysACommand(), SqliteStore(tmp_path / "engine.db")
     async with SessionRouter(
-        bridge=bridge, store=store, default_session="ses_xxm_xmpp", sources=(OwnSessions(store),)
+        bridge=bridge, store=store, default_session="ses_xxm_xmpp", sources=(JournalSource(tmp_path / "sessions"),)
     ) as router:
         reply = await router.route(channel="xmpp", sender="hmo", message="你好", message_id="m1")
 

@@ -24,6 +24,8 @@ def anything(hint: Any) -> st.SearchStrategy[Any]:
         parts = {name: anything(part) for name, part in get_type_hints(hint).items()}
         return st.builds(cast(Any, hint), **parts)
     if (arguments := get_args(hint)) and getattr(hint, "__origin__", None) is tuple:
+        if arguments[-1] is not Ellipsis:
+            return st.tuples(*(anything(part) for part in arguments))
         return st.lists(anything(arguments[0]), max_size=3).map(tuple)
     if float in arguments or any(is_dataclass(part) for part in arguments):
         return st.one_of(*(anything(part) for part in arguments))

@@ -1,0 +1,97 @@
+"""``run``, ``send`` and ``doctor`` on a real XMPP server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.running import GatedLLM, World, free_port
+from tests.support.xmpp_people import person
+from tests.support.xmpp_servers import HOST, Prosody, Server, running
+
+pytest.importorskip("slixmpp")
+pytest.importorskip("pydantic_ai")
+
+ROOM = f"team@rooms.{HOST}"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(Prosody, tmp_path_factory.mktemp("prosody")) as made:
+        yield made
+
+
+@pytest.fixture
+def world(tmp_path: Path, server: Server) -> Iterator[World]:
+    with GatedLLM() as llm:
+        made = World(tmp_path, llm)
+        made.env["BOT_PASSWORD"] = "pw-bot"
+        yield made
+        made.close()
+
+
+def bot(port: int, more: str = "") -> str:
+    return (
+        f"[agents.bot]\njid = 'bot@{HOST}'\npassword_env = 'BOT_PASSWORD'\nnick = 'xiaomo'\nallow = ['alice@{HOST}']\n"
+        f"{more}[agents.bot.xmpp]\nhost = '127.0.0.1'\nport = {port}\nplaintext_loopback = true\n"
+        f"[agents.bot.groups.'{ROOM}']\nallow = ['alice@{HOST}']\n"
+    )
+
+
+async def test_a_bot_answers_directly_and_in_its_room_and_the_command_line_speaks_for_it(
+    world: World, server: Server
+) -> None:
+    world.config(bot(server.port, f"http_port = {free_port()}\nhttp_token_env = 'BOT_TOKEN'\n"))
+    async with person(server, "alice") as alice:
+        await alice.joins(ROOM, "alice")
+        run = world.start()
+        await asyncio.to_thread(run.says, "xmpp of bot: joined")
+
+        alice.says(f"bot@{HOST}", "hello there", id="d1")
+        await alice.hears("Hello from the fake.")
+        alice.says(ROOM, "xiaomo: hello", kind="groupchat", id="g1")
+        answer = await alice.heard.until(lambda m: m.get("from") == f"{ROOM}/xiaomo" and m.find("{jabber:client}body") is not None)
+        assert answer.findtext("{jabber:client}body") == "Hello from the fake."
+
+        (session,) = {journal.stem for journal in (world.folder / "data" / "sessions").glob("*.jsonl")}
+        through_the_engine = await asyncio.to_thread(world.cli, "send", "开工了", session)
+        assert through_the_engine.returncode == 0, through_the_engine.stderr
+        assert (await alice.hears("开工了")).get("from") == f"{ROOM}/xiaomo"
+
+        run.tell(signal.SIGTERM)
+        assert await asyncio.to_thread(run.ends) == 0
+        alone = await asyncio.to_thread(world.cli, "send", "收工了", session)
+        assert alone.returncode == 0, alone.stderr
+        assert (await alice.hears("收工了")).get("from") == f"{ROOM}/xiaomo"
+    assert "pw-bot" not in run.raw
+    assert "hello there" not in run.raw
+    kept = [text for (text,) in world.store("SELECT text FROM lines WHERE id LIKE 'cli:%' ORDER BY at")]
+    assert kept == ["[YOU] 开工了", "[YOU] 收工了"]
+    assert session in world.cli("active").stdout
+
+
+async def test_doctor_logs_in_and_enters_the_rooms(world: World, server: Server) -> None:
+    async with person(server, "alice") as alice:
+        await alice.joins(ROOM, "alice")
+        world.config(bot(server.port))
+        well = await asyncio.to_thread(world.cli, "doctor", "--json")
+        world.env["BOT_PASSWORD"] = "pw-of-somebody-else"
+        wrong = await asyncio.to_thread(world.cli, "doctor", "--json")
+        world.config(bot(free_port()))
+        nobody = await asyncio.to_thread(world.cli, "doctor", "--json")
+
+    def about(what: str, text: str) -> list[tuple[str, str]]:
+        return [(f["level"], f["detail"]) for f in json.loads(text) if f["what"].startswith(what)]
+
+    assert about("login of bot", well.stdout) == [("ok", f"bot@{HOST} logged in"), ("ok", "entered")]
+    assert well.returncode == 0
+    ((level, said),) = about("login of bot", wrong.stdout)
+    assert (level, "could not log in" in said) == ("problem", True)
+    assert "pw-of-somebody-else" not in wrong.stdout
+    ((level, said),) = about("login of bot", nobody.stdout)
+    assert (level, wrong.returncode, nobody.returncode) == ("problem", 1, 1)
