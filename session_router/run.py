@@ -13,6 +13,7 @@ import os
 import signal
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Literal
 
 from fsm.conversation import Conversation, Key
@@ -35,6 +36,9 @@ log = logging.getLogger("session_router.run")
 
 CHANNEL_CLOSE = 5.0
 """Seconds for a channel to say good-bye."""
+
+REFUSED = "refused"
+"""The state of a channel whose account was refused."""
 
 Signal = Literal["stop", "reload"]
 
@@ -267,11 +271,7 @@ class Service:
         log.info("agent %s: %s", agent.name, "; ".join(where) or "no channel", extra=facts)
         log.info("model of %s: %s, because %s", agent.name, agent.chosen.label, agent.chosen.why, extra=facts)
         log.info("sessions of %s: %s", agent.name, sources, extra=facts)
-        for made in agent.made.values():
-            for warning in made.warnings:
-                log.warning("agent %s: %s", agent.name, warning, extra=facts)
-        if agent.chosen.demo:
-            log.warning("agent %s: its model is good for a trial only; name one in the config", agent.name, extra=facts)
+        _warn(agent)
         if not where:
             log.warning("agent %s has nothing to serve: give it a jid or an http_port", agent.name, extra=facts)
 
@@ -316,8 +316,7 @@ class Service:
             try:
                 if name not in self.served:
                     await self._add([settings])
-                elif settings != self.served[name].settings or before.sources != config.sources:
-                    await self._change(self.served[name], settings)
+                elif await self._change(self.served[name], settings, before.sources != config.sources):
                     log.info("agent %s was changed", name, extra={"agent": name})
             except SessionRouterError as error:
                 log.error("agent %s was not changed: %s", name, error, extra={"agent": name})
@@ -325,32 +324,31 @@ class Service:
             agent.alone = len(config.agents) == 1
         log.info("the config was read again", extra={"agents": list(self.served)})
 
-    async def _change(self, agent: Served, settings: AgentConfig) -> None:
-        """Other rules, words, constants, model, account or port for an agent; its conversations go on."""
+    async def _change(self, agent: Served, settings: AgentConfig, other_sources: bool) -> bool:
+        """Other rules, words, constants, model, account or port for an agent; its conversations go on.
+
+        False where all is as it was.
+        """
         made = self._make(settings)
         has_http = wants_http(settings, self._environ)
         if made.keys() != agent.made.keys():
             # Another kind of channel has conversations of its own to take up.
             await self._remove(agent.name)
             await self._add([settings])
-            return
-        chosen = await self._models.lease(settings.model)
-        old, agent.settings = agent.settings, settings
-        self._models.release(old.model)
-        agent.chosen = chosen
-        self._old_sources += agent.desk.sessions.sources
-        rules = settings.to_agent()
-        sources = sources_of(
-            self.config, self._store, rules.names, settings=settings, chosen=chosen, environ=self._environ
-        )
-        agent.desk = desk_of(rules, sources, self._store, chosen)
-        self.engine.channels |= journal_channels(agent.name, sources)
-        self.engine.seat(agent.desk)
+            return True
+        old = agent.settings
+        is_other = settings != old or other_sources
+        if is_other:
+            await self._seat(agent, settings, other_sources)
         for kind, new in made.items():
-            if new.identity == agent.made[kind].identity:
+            running, state = agent.made[kind], agent.states.get(kind)
+            # One that was refused waits for a person, who has just told us to look again.
+            if new.identity == running.identity and (state is None or state.word != REFUSED):
+                agent.made[kind] = replace(new, channel=running.channel)
                 continue
+            is_other = True
             log.info("%s of %s connects anew", kind, agent.name, extra={"agent": agent.name, "channel": kind})
-            await _close_channel(agent.made[kind], drain=True)
+            await _close_channel(running, drain=True)
             agent.made[kind] = new
             self.engine.channels[agent.name, kind] = new.channel
             if agent.metrics is not None:
@@ -360,9 +358,25 @@ class Service:
             settings.http_port, settings.http_token_env, settings.http_token_file
         ):  # fmt: skip
             await self._move_http(agent, has_http)
-        for one in agent.made.values():
-            for warning in one.warnings:
-                log.warning("agent %s: %s", agent.name, warning, extra={"agent": agent.name})
+        if is_other:
+            _warn(agent)
+        return is_other
+
+    async def _seat(self, agent: Served, settings: AgentConfig, other_sources: bool) -> None:
+        chosen = await self._models.lease(settings.model)
+        old, agent.settings = agent.settings, settings
+        self._models.release(old.model)
+        agent.chosen = chosen
+        rules, sources = settings.to_agent(), agent.desk.sessions.sources
+        if other_sources or rules.names != agent.desk.agent.names or settings.model != old.model:
+            # The ones of before stay open: a turn may be at work in one of them.
+            self._old_sources += sources
+            sources = sources_of(
+                self.config, self._store, rules.names, settings=settings, chosen=chosen, environ=self._environ
+            )
+        agent.desk = desk_of(rules, sources, self._store, chosen)
+        self.engine.channels |= journal_channels(agent.name, sources)
+        self.engine.seat(agent.desk)
 
     async def _move_http(self, agent: Served, has_http: bool) -> None:
         if agent.http is not None:
@@ -405,6 +419,15 @@ class Service:
     def counted(self, agent: str, what: str, many: int) -> None:
         if (served := self.served.get(agent)) is not None and served.metrics is not None:
             served.metrics.counted(what, many)
+
+
+def _warn(agent: Served) -> None:
+    facts = {"agent": agent.name}
+    for made in agent.made.values():
+        for warning in made.warnings:
+            log.warning("agent %s: %s", agent.name, warning, extra=facts)
+    if agent.chosen.demo:
+        log.warning("agent %s: its model is good for a trial only; name one in the config", agent.name, extra=facts)
 
 
 async def _start_channel(settings: AgentConfig, made: Made) -> None:

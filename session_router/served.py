@@ -65,7 +65,7 @@ class Served:
         self.states[kind] = state
         if self.metrics is not None:
             self.metrics.channel_changed(kind, state)
-        if before is None or before.word != state.word:
+        if state.up != (before is not None and before.up):  # what happens on the way the channel logs itself
             log.info("%s of %s: %s", kind, self.name, state.word, extra={"agent": self.name, "channel": kind})
 
     @property

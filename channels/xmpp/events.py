@@ -285,7 +285,8 @@ class FailOutput:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Something that a person should know: ``kind`` is ``refused``, ``room out``, ``room created`` or ``link``."""
+    """Something that a person should know: ``kind`` is ``refused``, ``room out``, ``room created``, ``room
+    anonymous`` or ``link``; ``room`` is empty where it is about none."""
 
     kind: str
     text: str

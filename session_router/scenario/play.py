@@ -249,9 +249,11 @@ class Player:
             lines = tuple(Line(m.role, m.text, start + m.at) for m in entry.messages)
             active = entry.active if entry.active is not None else max((m.at for m in entry.messages), default=0.0)
         holder, source = (self.stage.talking, "agent") if entry.talks else (self.stage.source, entry.source)
-        holder.sessions[entry.id] = ScriptedSession(
-            entry.id, entry.title, start + active, lines, entry.parent, entry.archived, source
-        )
+        session = ScriptedSession(entry.id, entry.title, start + active, lines, entry.parent, entry.archived, source)
+        if source == self.stage.journals.name:
+            self.stage.write_journal(session)
+        else:
+            holder.sessions[entry.id] = session
 
     def _change_sessions(self, step: Step) -> None:
         change, sessions = step.sessions, self.stage.source.sessions
@@ -260,6 +262,11 @@ class Player:
             self._put(entry)
         for entry in change.update:
             old = sessions.get(entry.id)
+            if old is None and self.stage.change_journal(
+                entry.id, title=entry.title if "title" in entry.model_fields_set else None,
+                active=None if entry.active is None else self.stage.start_at + entry.active,
+            ):  # fmt: skip
+                continue
             self._put(entry)
             if old is None:
                 continue
@@ -275,6 +282,7 @@ class Player:
             )
         for session_id in change.remove:
             sessions.pop(session_id, None)
+            self.stage.remove_journal(session_id)
 
     # -- expectations ----------------------------------------------------------------------------
 

@@ -28,8 +28,10 @@ from fsm.runner.engine import JOURNAL
 from fsm.sessions import Sessions
 from session_router.cli_bridge import Speaker, send
 from session_router.scenario.clock import SteppedClock
-from session_router.scenario.script import Recorder, ScriptedAgent, ScriptedModel, ScriptedSource, Sent
-from storage.journal import HEADER, JournalChannel, JournalFile, JournalSource
+from session_router.scenario.script import Recorder, ScriptedAgent, ScriptedModel, ScriptedSession, ScriptedSource, Sent
+from storage.journal import HEADER, JournalChannel, JournalFile, JournalSource, Record, record
+from storage.journal.journal import header
+from storage.journal.records import iso
 from storage.sqlite import SqliteStore
 
 
@@ -254,6 +256,34 @@ class Stage:
     def armed(self) -> tuple[str, str] | None:
         return self._armed
 
+    def write_journal(self, session: ScriptedSession) -> None:
+        """Put a session of ours in place, as the journal that it would have left."""
+        path = self.journals.path(session.id)
+        path.unlink(missing_ok=True)
+        begun = min((line.at for line in session.lines), default=session.active)
+        records, turn = [header(session.id, at=begun, title=session.title)], 0
+        for line in session.lines:
+            turn += line.role == "user" or turn == 0
+            event = "turn_start" if line.role == "user" else "turn_end"
+            records.append(record(turn, event, {"role": line.role, "content": line.text, "tag": line.tag}, line.at))
+        if session.active > max((line.at for line in session.lines), default=session.active):
+            records.append(Record(0, HEADER, {"title": session.title}, iso(session.active)))
+        with JournalFile(path, durable=False) as file:
+            file.append(*records)
+
+    def change_journal(self, session_id: str, *, title: str | None, active: float | None) -> bool:
+        """Another title, or a later activity (unix seconds), for a session of ours; False where there is none."""
+        path = self.journals.path(session_id)
+        if not path.exists():
+            return False
+        data = {} if title is None else {"title": title}
+        with JournalFile(path, durable=False) as file:
+            file.append(Record(0, HEADER, data, iso(self.clock.now() if active is None else active)))
+        return True
+
+    def remove_journal(self, session_id: str) -> None:
+        self.journals.path(session_id).unlink(missing_ok=True)
+
     # -- what there is to see --------------------------------------------------------------------
 
     @property
@@ -294,7 +324,7 @@ class Stage:
         """The events that turns added to that session, in order: what its journal holds, or for a session of a source
         that keeps its own record what would stand there."""
         if session and (path := self.journals.path(session)).exists():
-            return [record.event for record in JournalFile(path).load().records if record.event != HEADER]
+            return [one.event for one in JournalFile(path).load().records if one.event != HEADER]
         return [event for seen in self._seen.values() for where, event in seen.journal if where == session]
 
     # -- watching the engine ---------------------------------------------------------------------

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +73,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bots]:
                 f"[agents.{name}]\ndefault_session = 'ses_c'\nhttp_port = {free_port()}\nhttp_token_env = 'BOT_TOKEN'\n"
                 f"[agents.{name}.groups.'{ROOM}']\nallow = ['alice@x.test']\n"
             )
-        world.config(agents)
+        world.config(agents, "[store]\nmirror = 'hermes.db'")
+        with sqlite3.connect(world.folder / "hermes.db") as hermes:
+            hermes.execute("CREATE TABLE state_meta (key TEXT PRIMARY KEY, value TEXT)")
+        hermes.close()
         asyncio.run(make_sessions(world.folder / "data" / "sessions"))
         world.start()
         yield Bots(world)
@@ -150,6 +155,9 @@ def test_an_agent_never_touches_the_record_of_another(bots: Bots) -> None:
     assert bots.says("clear", "--agent", "mohe").exit_code == 0
     assert bots.records() == {f"{ACTIVE_SENDER_KEY}:coder": "ses_b"}
     assert bots.says("active", "--agent", "mohe").exit_code == 1
+    with closing(sqlite3.connect(bots.world.folder / "hermes.db")) as hermes:
+        mirrored = dict(hermes.execute("SELECT key, value FROM state_meta"))
+    assert {key: json.loads(value)["session_id"] for key, value in mirrored.items()} == bots.records()
 
 
 def test_without_a_session_the_record_of_before_is_named_and_kept(bots: Bots) -> None:

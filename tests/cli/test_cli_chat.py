@@ -94,7 +94,7 @@ def test_without_opencode_a_session_of_our_own_is_made(home: Home, llm: FakeLLM)
     done = home.run("chat", input="hello there\n", env={"OPENCODE_DB": "/nowhere/opencode.db"})
 
     assert done.stdout == "Hello from the fake.\n"
-    assert "[idle · hello there (own, most recently active) · queue 0]" in done.stderr
+    assert "[idle · hello there (journal, most recently active) · queue 0]" in done.stderr
 
 
 def test_a_database_that_cannot_be_read_is_said_with_the_mend(home: Home, llm: FakeLLM) -> None:

@@ -210,6 +210,43 @@ async def test_a_change_with_a_bad_part_writes_nothing_at_all(store: Store, bad:
     assert (await store.lines("ses_a"), await store.steps("t1"), await store.get_meta("k")) == ([], [], None)
 
 
+async def test_an_arrival_is_admitted_with_the_step_that_answers_it(store: Store) -> None:
+    change = Change(HMO, Conversation(count=1), arrival=said("m1"), settled=(Settled("m1", "replied", "why_told"),))
+
+    assert await store.commit(change) is True
+
+    row = await store.message(HMO, "m1")
+    assert row is not None
+    assert (row.disposition, row.reason, row.message.text) == ("replied", "why_told", said("m1").text)
+    assert await store.load(HMO) == Conversation(count=1)
+
+
+async def test_an_arrival_that_came_before_writes_nothing_of_its_change(store: Store) -> None:
+    await store.commit(Change(HMO, Conversation(count=1), arrival=said("m1")))
+
+    again = Change(HMO, Conversation(count=2), arrival=said("m1"), meta=(("k", "v"),))
+    assert await store.commit(again) is False
+
+    assert await store.load(HMO) == Conversation(count=1)
+    assert await store.get_meta("k") is None
+
+
+async def test_of_many_commits_of_one_arrival_exactly_one_counts(store: Store) -> None:
+    changes = [Change(HMO, Conversation(count=n), arrival=said("m1")) for n in range(1, 101)]
+
+    done = await asyncio.gather(*map(store.commit, changes))
+
+    assert done.count(True) == 1
+    assert await store.load(HMO) == Conversation(count=1 + done.index(True))
+
+
+async def test_what_is_committed_soon_is_there_after_the_next_commit(store: Store) -> None:
+    await store.commit(Change(HMO, sends=(Outgoing("o1", HMO, "xmpp", "hmo", "hi"),)))
+    store.commit_soon(Change(HMO, delivered=("o1",)))
+    await store.set_meta("k", "v")
+    assert await store.outbox() == []
+
+
 async def test_a_bad_change_fails_alone_among_many_committed_together(store: Store) -> None:
     nobody = Line("system", "hi", T0)  # type: ignore[arg-type]
     bad = Change(HMO, at(T0), lines=(KeptLine("ses_a", nobody),), meta=(("bad", "1"),))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.running import GatedLLM, World, free_port
-from tests.support.xmpp_people import person
+from tests.support.xmpp_people import person, said
 from tests.support.xmpp_servers import HOST, Prosody, Server, running
 
 pytest.importorskip("slixmpp")
@@ -55,7 +55,7 @@ async def test_a_bot_answers_directly_and_in_its_room_and_the_command_line_speak
         alice.says(f"bot@{HOST}", "hello there", id="d1")
         await alice.hears("Hello from the fake.")
         alice.says(ROOM, "xiaomo: hello", kind="groupchat", id="g1")
-        answer = await alice.heard.until(lambda m: m.get("from") == f"{ROOM}/xiaomo" and m.find("{jabber:client}body") is not None)
+        answer = await alice.heard.until(lambda m: m.get("from") == f"{ROOM}/xiaomo" and said(m))
         assert answer.findtext("{jabber:client}body") == "Hello from the fake."
 
         (session,) = {journal.stem for journal in (world.folder / "data" / "sessions").glob("*.jsonl")}

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ class World:
         )
 
     def store(self, sql: str) -> list[Any]:
-        with sqlite3.connect(self.folder / "data" / "engine.db") as connection:
+        with closing(sqlite3.connect(self.folder / "data" / "engine.db")) as connection:
             return connection.execute(sql).fetchall()
 
     def close(self) -> None:

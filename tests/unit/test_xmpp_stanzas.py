@@ -7,6 +7,7 @@ import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import Element, fromstring
 from xml.sax.saxutils import quoteattr
 
 import pytest
@@ -14,14 +15,20 @@ import yaml
 
 from channels.xmpp import XmppAccount, XmppChannel
 from channels.xmpp.stanzas import (
+    FEATURE_ARCHIVE,
     FEATURE_NON_ANONYMOUS,
     FEATURE_OCCUPANT_IDS,
     FEATURE_STANZA_IDS,
+    Archived,
+    Known,
+    read_archived,
+    read_room_message,
 )
 from channels.xmpp.wire import Listener, Wire
 from fsm.admission import Gatekeeper, Verdict
 from fsm.agent import Agent, Group
-from fsm.ports import Inbound
+from fsm.conversation import Key
+from fsm.ports import Inbound, Outgoing
 
 CASES = {
     case["id"]: case
@@ -41,7 +48,7 @@ class Stopped:
         return NOW
 
     async def sleep_until(self, at: float) -> None:
-        raise AssertionError("nothing here waits")
+        await asyncio.Event().wait()
 
 
 class Stream:
@@ -57,7 +64,9 @@ class Stream:
             seen._hearing.presence, seen._sender.acked, seen._inbox.taken,
         )  # fmt: skip
         self.wire = Wire(account, "pw", listener, seen._spawn)
-        self.view = seen._hearing.seats[ROOM].view
+        self.channel._wire_or_none = self.wire
+        self.seat = seen._hearing.seats[ROOM]
+        self.view = self.seat.view
         self.view.features = frozenset(features)
         self.view.non_anonymous = FEATURE_NON_ANONYMOUS in features
         self.wire.client.init_parser()
@@ -223,8 +232,6 @@ async def test_an_address_in_the_history_that_comes_with_entering_proves_nothing
 async def test_of_an_archived_message_exactly_one_address_is_believed(
     stream: Stream, items: str, believed: str
 ) -> None:
-    from channels.xmpp.stanzas import Archived, Known, read_archived, read_room_message
-
     inner = said("Alice", more=items).replace("<message", "<message xmlns='jabber:client'")
     results: list[Any] = []
     stream.channel._hearing.archive.take = lambda xml: bool(results.append(xml) or True)  # type: ignore[method-assign]
@@ -275,6 +282,74 @@ async def test_a_stanza_id_counts_only_from_the_room_and_only_where_it_announces
     heard = await masked.after(said("Ann", "2", sid, id="2"))
 
     assert [message.id for message in heard] == [f"{ROOM}/Ann/1", "s1" if by == ROOM else f"{ROOM}/Ann/2"]
+
+
+async def test_of_two_stanza_ids_of_the_room_neither_counts(stream: Stream) -> None:
+    sids = "".join(f"<stanza-id xmlns='urn:xmpp:sid:0' id='s{n}' by='{ROOM}'/>" for n in (1, 2))
+
+    (heard,) = await stream.after(said("Ann", more=sids))
+
+    assert heard.id == f"{ROOM}/Ann/m"
+
+
+@pytest.mark.parametrize(("code", "shows"), [("172", True), ("173", False), ("174", False), ("170", None)])
+async def test_a_room_may_begin_and_cease_to_show_addresses(stream: Stream, code: str, shows: bool | None) -> None:
+    for before in (True, False):
+        stream.view.non_anonymous = before
+        change = f"<x xmlns='http://jabber.org/protocol/muc#user'><status code='{code}'/></x>"
+        stream.feed(f"<message type='groupchat' from='{ROOM}/Ann'>{change}</message>")
+        assert stream.view.non_anonymous is before, "only the room itself can say so"
+
+        stream.feed(f"<message type='groupchat' from='{ROOM}'>{change}</message>")
+
+        assert stream.view.non_anonymous is (before if shows is None else shows)
+
+
+async def test_what_was_missed_comes_before_what_is_said_while_it_is_read(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sid(id: str) -> str:
+        return f"<stanza-id xmlns='urn:xmpp:sid:0' id='{id}' by='{ROOM}'/>"
+
+    missed = fromstring(said("Ann", "missed", id="1").replace("<message", "<message xmlns='jabber:client'"))
+
+    async def after(of: str, last: str, since: float) -> list[tuple[Element, Archived]]:
+        stream.feed(said("Ann", "live", sid("s2"), id="2"))
+        return [(missed, Archived("s1", NOW)), (missed, Archived("s1", NOW))]
+
+    monkeypatch.setattr(stream.channel._hearing.archive, "after", after)
+    stream.view.features |= {FEATURE_ARCHIVE}
+    stream.seat.since, stream.seat.waiting = NOW, []
+    stream.feed(f"<message type='groupchat' from='{ROOM}'><subject/></message>")
+
+    await stream.channel._hearing.catch_up(ROOM)
+
+    assert [message.text for message in await stream.after()] == ["missed", "live"]
+
+
+async def test_a_room_that_refuses_a_text_because_we_are_not_in_it_gets_it_later(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Any] = []
+    monkeypatch.setattr(stream.wire.client, "send", sent.append)
+    sender = stream.channel._sender
+    sender.release([ROOM], fresh=True)
+    delivery = asyncio.ensure_future(
+        stream.channel.send(Outgoing("o1", Key("mohe", f"xmpp:{ROOM}", "ann"), f"xmpp:{ROOM}", ROOM, "hello"))
+    )
+    await asyncio.sleep(0)
+    error = "<error type='cancel'><not-acceptable xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error>"
+    stream.feed(f"<message type='error' from='{ROOM}' id='o1'><body>hello</body>{error}</message>")
+    assert not stream.view.present
+
+    sender.hold([ROOM])
+    sender.release([ROOM], fresh=True)
+    stream.joined(NICK, ME, "<status code='110'/>")
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert [stanza["id"] for stanza in sent] == ["o1", "o1"]
+    await stream.after(said(NICK, "hello", id="o1"))
+    await delivery
 
 
 # -- our own messages -----------------------------------------------------------------------------
