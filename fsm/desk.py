@@ -227,6 +227,8 @@ class Desk:
                     show: Callable[[str], None] | None, asked: Callable[[PermissionAsked], None] | None) -> Asking:
         """The session's own agent runs the call; it has the context already, so it gets only what is new."""
         text = turn.exchange[-1].text if turn.exchange else turn.message.prompt
+        # A call that failed and is made again is the same to the agent, which may have the text already.
+        call_id = f"{turn.id}/{turn.call - turn.retries}"
         gate = StreamGate(self.commands.names)
 
         def piece(so_far: str) -> None:
@@ -242,13 +244,17 @@ class Desk:
             turn,
             now,
             agent.talk(
-                turn.bound.session, text, system=self._system(key), call_id=f"{turn.id}/{turn.call}",
+                turn.bound.session, text, system=self._system(key), call_id=call_id,
                 show=piece if show is not None else None, ask=leave,
             ),
         )  # fmt: skip
         event = asking.event
-        if isinstance(event, ModelFailed) and event.kind == "not_found" and await self._is_gone(turn.bound):
+        if not isinstance(event, ModelFailed):
+            return asking
+        if event.kind == "not_found" and await self._is_gone(turn.bound):
             return replace(asking, event=replace(event, kind="vanished"))
+        if event.kind == "connection" and await self.sessions.away(turn.bound):
+            return replace(asking, event=replace(event, kind="away"))
         return asking
 
     async def _is_gone(self, bound: Bound) -> bool:

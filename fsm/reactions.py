@@ -478,7 +478,7 @@ def ask_again(now: Conversation, event: BackoffOver, limits: Limits) -> Outcome:
 
 def apologise(now: Conversation, event: ModelFailed, limits: Limits) -> Outcome:
     turn = _turn(now)
-    key = {"source": "context_unreadable", "vanished": "turn_vanished"}.get(event.kind, "model_failed")
+    key = {"source": "context_unreadable", "vanished": "turn_vanished", "away": "turn_away"}.get(event.kind, "model_failed")
     text = say(turn.message.lang, key, title=show_title(turn.bound.title or turn.bound.session))
     return _end(now, event.at, Disposition.FAILED, "why_model_failed", text)
 

@@ -22,8 +22,20 @@ _COMMENTS = {
         "FULL 断电也不丢，NORMAL 只保证进程被杀时不丢。",
     ),
     "sources": (
-        "Sessions to switch between: true for the usual place, a path, or false.",
-        "可切换的会话从哪里读：true 为默认位置，也可写路径，或 false 不读。",
+        "Sessions to switch between: true for the usual place, a path, or false. journal is the folder of our own.",
+        "可切换的会话从哪里读：true 为默认位置，也可写路径，或 false 不读。journal 是本程序自己的会话文件夹。",
+    ),
+    "titles": (
+        'Titles of our own sessions: "first_message", or "model" for one short question after the first turn.',
+        '本程序会话的标题："first_message" 为第一条消息，"model" 则在第一轮之后问模型一次。',
+    ),
+    "opencode_server": (
+        "A running `opencode serve`: its sessions are then talked to through OpenCode itself, tools and all.",
+        "正在运行的 `opencode serve`：它的会话就由 OpenCode 自己（带工具）来回答。",
+    ),
+    "hermes_gateway": (
+        "The same for a running `hermes gateway`; the key is the API_SERVER_KEY that it was started with.",
+        "同样用于正在运行的 `hermes gateway`；key 是启动它时的 API_SERVER_KEY。",
     ),
     "model": (
         "Without any of it: what a key in the environment, Ollama or vLLM offers, or the embedded one.",
@@ -96,6 +108,21 @@ _TEMPLATE = """\
 ## {sources}
 # opencode = true
 # hermes = true
+# journal = true
+## {titles}
+# titles = "first_message"
+## {opencode_server}
+# [sources.opencode_server]
+# url = "http://127.0.0.1:4096"
+# password_env = "OPENCODE_SERVER_PASSWORD"
+# model = "anthropic/claude-haiku-4-5"
+# agent = "plan"
+# turn_timeout = 300
+# ask_timeout = 120
+## {hermes_gateway}
+# [sources.hermes_gateway]
+# url = "http://127.0.0.1:8642"
+# key_env = "API_SERVER_KEY"
 
 ## {model}
 [model]

@@ -43,7 +43,8 @@ class _Server(Table):
 class OpenCodeServerConfig(_Server):
     """A running ``opencode serve``. ``model`` is ``provider/model``; without it a turn takes the model that the
     session named last. ``agent`` is one of OpenCode's own; ``directory`` the folder of new sessions. Seconds for
-    ``turn_timeout`` and ``ask_timeout`` (a request for leave that nobody answers is refused then)."""
+    ``turn_timeout``, ``ask_timeout`` (a request for leave that nobody answers is refused then) and ``start_patience``
+    (how long a turn waits for a server that is starting)."""
 
     username: Name = "opencode"
     password: SecretStr | None = None
@@ -53,6 +54,7 @@ class OpenCodeServerConfig(_Server):
     agent: Name = "plan"
     directory: Path | None = None
     ask_timeout: Seconds = 120.0
+    start_patience: Seconds = 10.0
 
     @field_validator("model")
     @classmethod

@@ -62,6 +62,7 @@ def _opencode(config: Config, environ: Mapping[str, str]) -> SessionSource | Non
             server.url, username=server.username, password=server.secret(environ), model=server.model_pair,
             agent=server.agent, directory=str(server.directory) if server.directory else None,
             turn_timeout=server.turn_timeout, ask_timeout=server.ask_timeout,
+            start_patience=server.start_patience,
         ),
         OpenCodeSource(path) if path is not None and is_its_own else None,
     )  # fmt: skip

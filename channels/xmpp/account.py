@@ -30,6 +30,8 @@ class XmppAccount:
     ``trust_nicks``: the config lets nicks count in a room that hides addresses; it only changes the warning.
     ``history``: lines of history that the first entering asks for. ``answer_missed``: what was said in a
     room while the link was down is a message like any other up to this age (seconds), then only history.
+    ``priority`` is that of the presence (RFC 6121): with a negative one the server hands over nothing that is for
+    the account as a whole, which a second connection beside the bot's own must not take away from it.
     """
 
     jid: str
@@ -45,6 +47,7 @@ class XmppAccount:
     ca_file: Path | None = None
     history: int = 20
     answer_missed: float = 600.0
+    priority: int = 0
     body_bytes: int = BODY_BYTES
     timing: Timing = field(default_factory=Timing)
 
@@ -65,6 +68,8 @@ class XmppAccount:
                 f"plaintext_loopback is for a server on this machine; {self.host or 'a looked-up host'} is not: "
                 "give host 127.0.0.1 or ::1, or use TLS"
             )
+        if not -128 <= self.priority <= 127:
+            raise ValueError("priority: expected a number from -128 to 127")
         if self.body_bytes < SMALLEST:
             raise ValueError(f"body_bytes: give at least {SMALLEST}")
 

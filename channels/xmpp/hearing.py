@@ -119,9 +119,12 @@ class Hearing:
             features = await self._wire().features(self._me, self._account.timing.answer)
         self._has_stanza_ids = FEATURE_STANZA_IDS in features
         self._direct_waiting = self._direct_waiting or []
-        self._wire().send(Element(f"{CLIENT}presence"))
+        presence = Element(f"{CLIENT}presence")
+        if self._account.priority:
+            SubElement(presence, f"{CLIENT}priority").text = str(self._account.priority)
+        self._wire().send(presence)
         self.greeted.set()
-        if FEATURE_ARCHIVE in features:
+        if FEATURE_ARCHIVE in features and self._account.priority >= 0:
             await self._read_direct_archive()
         waiting, self._direct_waiting = self._direct_waiting, None
         for message in waiting:

@@ -182,6 +182,10 @@ TEXTS: dict[str, tuple[str, str]] = {
         "没有可用的会话。发送 /new 标题 新建一个，或检查会话来源（session-router doctor）。",
         "There is no session to talk to. Send /new TITLE to make one, or check the sources (session-router doctor).",
     ),
+    "turn_away": (
+        "「{title}」的智能体现在联系不上，所以没有回答。等它恢复后请再说一次。",
+        "The agent of “{title}” cannot be reached just now, so there is no answer. Say it again once it is back.",
+    ),
     "turn_vanished": (
         "会话「{title}」在处理时不见了，所以没有回答。发送 /sessions 另选一个，或 /auto 恢复自动绑定。",
         "The session “{title}” went away in the middle of this, so there is no answer. Send /sessions to choose "

@@ -208,8 +208,8 @@ async def _speaker(config: Config, settings: AgentConfig) -> AsyncIterator[Speak
 @click.command(
     "active", cls=Command,
     says=Both(
-        "Show the session that an agent's groups lead to since it last spoke from the command line.\n\nExit code 1 when "
-        "there is none, or its hour is over.",
+        "Show the session that an agent's groups lead to since it last spoke from the command line.\n\nExit code 1 "
+        "when there is none, or its hour is over.",
         "显示 agent 上次从命令行发言后，群聊通向的会话。\n\n没有记录或已过一小时时退出码为 1。",
     ),
     examples=("active", "active --agent mohe --json"),
@@ -241,7 +241,8 @@ def active(agent_name: str | None, config_file: str | None, as_json: bool) -> in
     title = f"{found.title} · " if found.title else ""
     click.echo(f"{settings.name}: {title}{found.source or '-'} · {age(language(), found.age)} · {found.session}")
     if not found.valid:
-        remark(spoken("It does not count any more: too old, or the session is gone.", "已经失效：超过一小时，或会话已不在。"))
+        remark(spoken("It does not count any more: too old, or the session is gone.",
+                      "已经失效：超过一小时，或会话已不在。"))  # fmt: skip
         return FAILED
     return 0
 
@@ -267,6 +268,7 @@ def clear(agent_name: str | None, config_file: str | None) -> None:
             return await cli_bridge.clear(speaker)
 
     if run(forget()):
-        click.echo(spoken(f"The active session of {settings.name} is forgotten.", f"已忘掉 {settings.name} 的活跃会话。"))
+        click.echo(spoken(f"The active session of {settings.name} is forgotten.",
+                          f"已忘掉 {settings.name} 的活跃会话。"))  # fmt: skip
     else:
         click.echo(spoken(f"{settings.name} had none.", f"{settings.name} 没有活跃会话。"))

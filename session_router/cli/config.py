@@ -69,10 +69,11 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗",
 @click.command(
     "doctor", cls=Command,
     says=Both(
-        "Check config, store, session sources, model, and every agent's login and rooms.\n\nEach line is ok (✓), a warning (!) or a problem "
-        "(✗) with its mend. Nothing is changed. Exit code 1 when there is a problem, 2 when the config is wrong.",
-        "检查配置、存储、会话来源、模型，以及每个 agent 的登录和群。\n\n每行是正常（✓）、警告（!）或问题（✗）及其解决办法。"
-        "不改动任何东西。有问题时退出码为 1，配置有错时为 2。",
+        "Check config, store, session sources, model, and every agent's login and rooms.\n\nEach line is ok (✓), a "
+        "warning (!) or a problem (✗) with its mend. Nothing is changed, save that a room which does not exist is made "
+        "by entering it (--offline enters none). Exit code 1 when there is a problem, 2 when the config is wrong.",
+        "检查配置、存储、会话来源、模型，以及每个 agent 的登录和群。\n\n每行是正常（✓）、警告（!）或问题（✗）及其解决"
+        "办法。不改动任何东西，只是不存在的群会因进入而建立（--offline 不登录）。有问题时退出码为 1，配置有错时为 2。",
     ),
     examples=("doctor", "doctor --json", "doctor --ask-model", "doctor --offline"),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from channels.xmpp import Standing, State
 from fsm.ports import DeliveryError
 from tests.support.tcp_proxy import proxy
 from tests.support.xmpp_people import QUICK, Heap, bot, person
-from tests.support.xmpp_servers import Prosody, Server, running
+from tests.support.xmpp_servers import HOST, Prosody, Server, running
 
 _numbers = itertools.count()
 
@@ -296,6 +296,24 @@ async def test_a_second_client_of_the_same_address_ends_the_first_for_good(serve
 
         assert "another client has logged in as bot@xmpp.test/session-router" in (await first.is_told("refused")).text
         assert (first.channel.connection.link, second.channel.state) == (1, State.JOINED)
+
+
+async def test_a_connection_beside_the_bots_own_takes_no_message_from_it(server: Server, room: str) -> None:
+    async with person(server, "alice") as alice:
+        await alice.joins(room, "Alice")
+        alice.says(f"bot@{HOST}", "while nobody is there")
+        await alice.settled()
+        async with bot(server, room, resource="beside", priority=-1, history=0) as beside:
+            await beside.sends(room, "from beside")
+            await alice.hears("from beside")
+            async with bot(server, room) as our:
+                assert not (await our.hears("while nobody is there")).delayed
+                alice.says(our.account.jid, "now")
+                await our.hears("now")
+                alice.says(room, "to all", "groupchat")
+                await beside.hears("to all")
+
+            assert beside.texts == ["to all"]
 
 
 async def test_a_long_text_comes_whole_in_order_and_once(server: Server, room: str) -> None:

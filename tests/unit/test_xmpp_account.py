@@ -31,6 +31,7 @@ def account(**settings: Any) -> XmppAccount:
         ({"host": "10.0.0.1", "port": 5222, "plaintext_loopback": True}, "10.0.0.1 is not: give host 127.0.0.1"),
         ({"host": "127.0.0.1.example.org", "port": 1, "plaintext_loopback": True}, "is not: give host 127.0.0.1"),
         ({"plaintext_loopback": True}, "a looked-up host is not"),
+        ({"priority": -129}, "priority: expected a number from -128 to 127"),
         ({"body_bytes": 10}, "body_bytes: give at least 64"),
     ],
 )
