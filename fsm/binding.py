@@ -27,8 +27,17 @@ class Binding:
     problem: str = ""
 
 
-async def resolve(agent: Agent, key: Key, now: Conversation, sessions: Sessions, *, at: float, lang: str,
-                  make_for: str = "", title: str = "") -> Binding:
+async def resolve(
+    agent: Agent,
+    key: Key,
+    now: Conversation,
+    sessions: Sessions,
+    *,
+    at: float,
+    lang: str,
+    make_for: str = "",
+    title: str = "",
+) -> Binding:
     """What a text in this conversation would talk to at ``at``.
 
     With ``make_for`` (a message's ref) a session is made where none can be bound and the agent's rules
@@ -38,8 +47,9 @@ async def resolve(agent: Agent, key: Key, now: Conversation, sessions: Sessions,
     return Binding(await sessions.kept(found.bound), found.problem) if found.bound else found
 
 
-async def _first(agent: Agent, key: Key, now: Conversation, sessions: Sessions, *, at: float, lang: str,
-                 make_for: str, title: str) -> Binding:
+async def _first(
+    agent: Agent, key: Key, now: Conversation, sessions: Sessions, *, at: float, lang: str, make_for: str, title: str
+) -> Binding:
     if now.manual is not None:
         try:
             if await sessions.find(now.manual.session) is None:

@@ -190,10 +190,13 @@ class Desk:
         except SourceError:
             return None
 
-    async def _engine_command(self, key: Key, message: Message, name: str, argument: str, now: Conversation, at: float
-                              ) -> Event:
+    async def _engine_command(
+        self, key: Key, message: Message, name: str, argument: str, now: Conversation, at: float
+    ) -> Event:
         if not self.agent.may_use(name, key.sender, key.channel):
-            return EngineCommandGiven(at, name=name, answer=say(message.lang, "not_permitted", name=name), message=message)
+            return EngineCommandGiven(
+                at, name=name, answer=say(message.lang, "not_permitted", name=name), message=message
+            )
         here = await self.binding(key, now, at)
         asked = Asked(self.agent, key, now, self.sessions, here, argument, message.id, message.ref, at, message.lang)
         answer = await ENGINE_COMMANDS[name](asked)
@@ -204,8 +207,14 @@ class Desk:
 
     # -- asking the model ------------------------------------------------------------------------
 
-    async def ask(self, key: Key, turn: Turn, now: Callable[[], float], show: Callable[[str], None] | None = None,
-                  asked: Callable[[PermissionAsked], None] | None = None) -> Asking:
+    async def ask(
+        self,
+        key: Key,
+        turn: Turn,
+        now: Callable[[], float],
+        show: Callable[[str], None] | None = None,
+        asked: Callable[[PermissionAsked], None] | None = None,
+    ) -> Asking:
         """Make one call of a turn. ``show`` is told the text so far, as soon and as far as it may be seen;
         ``asked`` what the session's agent wants leave for, where it runs the turn itself.
 
@@ -223,8 +232,15 @@ class Desk:
             return Asking(ModelFailed(now(), turn=turn.id, call=turn.call, kind=kind, retryable=retryable))
         return await self._asking(turn, now, self._call(with_exchange(base, turn.exchange), turn.bound.session, show))
 
-    async def _talk(self, agent: Talks, key: Key, turn: Turn, now: Callable[[], float],
-                    show: Callable[[str], None] | None, asked: Callable[[PermissionAsked], None] | None) -> Asking:
+    async def _talk(
+        self,
+        agent: Talks,
+        key: Key,
+        turn: Turn,
+        now: Callable[[], float],
+        show: Callable[[str], None] | None,
+        asked: Callable[[PermissionAsked], None] | None,
+    ) -> Asking:
         """The session's own agent runs the call; it has the context already, so it gets only what is new."""
         text = turn.exchange[-1].text if turn.exchange else turn.message.prompt
         # A call that failed and is made again is the same to the agent, which may have the text already.
@@ -290,8 +306,9 @@ class Desk:
         """The turn is over: its prompt is needed no more."""
         self._prompts.pop(turn, None)
 
-    async def _call(self, messages: list[ChatMessage], session: str, show: Callable[[str], None] | None
-                    ) -> str | Reply | None:
+    async def _call(
+        self, messages: list[ChatMessage], session: str, show: Callable[[str], None] | None
+    ) -> str | Reply | None:
         stream = getattr(self.bridge, "stream", None) if show is not None else None
         if stream is None or show is None:
             return await self.bridge.chat(messages, session_id=session)

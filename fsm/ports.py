@@ -125,8 +125,9 @@ class WritableSource(SessionSource, Protocol):
 class Journals(Protocol):
     """A source that takes the record of a turn itself, so that the session is whole without our store."""
 
-    async def take_record(self, session_id: str, *, turn: str, event: str, data: Mapping[str, object], at: float
-                          ) -> None:
+    async def take_record(
+        self, session_id: str, *, turn: str, event: str, data: Mapping[str, object], at: float
+    ) -> None:
         """Add one record (``turn_start``, ``tool_call``, ``tool_result``, ``turn_end``) of the turn named
         ``turn``, durably. The same record again changes nothing. Raises :class:`SourceError`."""
 
@@ -151,9 +152,16 @@ class PermissionAsk:
 class Talks(Protocol):
     """A source whose agent runs the turns of its sessions itself, and keeps their record."""
 
-    async def talk(self, session_id: str, text: str, *, system: str, call_id: str,
-                   show: Callable[[str], None] | None = None, ask: Callable[[PermissionAsk], None] | None = None
-                   ) -> Reply:
+    async def talk(
+        self,
+        session_id: str,
+        text: str,
+        *,
+        system: str,
+        call_id: str,
+        show: Callable[[str], None] | None = None,
+        ask: Callable[[PermissionAsk], None] | None = None,
+    ) -> Reply:
         """Put ``text`` into the session and return what the agent answers. The same ``call_id`` again
         does not run the turn again. ``show`` is told pieces as they come, ``ask`` what needs leave.
 
@@ -357,8 +365,9 @@ class Store(Protocol):
 
     async def close(self) -> None: ...
 
-    async def admit(self, key: Key, message: Inbound, *, disposition: str = "running", reason: str = "",
-                    load: bool = True) -> Admitted:
+    async def admit(
+        self, key: Key, message: Inbound, *, disposition: str = "running", reason: str = "", load: bool = True
+    ) -> Admitted:
         """Record an arrival unless (channel, id) is known; with ``load`` also read the conversation.
 
         For a message that is known already nothing is written, save that it is counted.
@@ -387,8 +396,9 @@ class Store(Protocol):
     async def history(self, key: Key, limit: int = 20) -> Sequence[InboxRow]:
         """The newest messages of a conversation, newest first."""
 
-    async def conversations(self, agent: str | None = None, channel: str | None = None
-                            ) -> Sequence[tuple[Key, Conversation]]: ...
+    async def conversations(
+        self, agent: str | None = None, channel: str | None = None
+    ) -> Sequence[tuple[Key, Conversation]]: ...
 
     async def steps(self, turn: str) -> Sequence[StepRecord]: ...
 

@@ -79,8 +79,16 @@ def _turn(now: Conversation) -> Turn:
     return now.turn
 
 
-def _end(now: Conversation, at: float, disposition: Disposition, reason: str, text: str = "", *, said: str = "",
-         usage: dict[str, object] | None = None) -> Outcome:
+def _end(
+    now: Conversation,
+    at: float,
+    disposition: Disposition,
+    reason: str,
+    text: str = "",
+    *,
+    said: str = "",
+    usage: dict[str, object] | None = None,
+) -> Outcome:
     """The one way out of a turn: the text if there is one, the disposition, the lines for the
     session's context, and whatever still runs is cancelled."""
     turn = _turn(now)
@@ -104,8 +112,9 @@ def _record(turn: Turn, name: str, event: str, at: float, data: dict[str, object
     return (Record(f"{turn.id}!{name}", turn.bound.session, turn.id, event, data, at),)
 
 
-def _record_end(turn: Turn, at: float, disposition: Disposition, said: str, usage: dict[str, object] | None
-                ) -> tuple[Effect, ...]:
+def _record_end(
+    turn: Turn, at: float, disposition: Disposition, said: str, usage: dict[str, object] | None
+) -> tuple[Effect, ...]:
     """What stays of a turn: in the journal its end, in our store its lines, and nothing where the
     agent itself ran it and keeps them."""
     message = turn.message
@@ -145,8 +154,14 @@ def _bind(now: Conversation, message: Message, session: SessionInfo) -> Outcome:
     return _answer(now, message, text, "why_switched")
 
 
-def _show(now: Conversation, message: Message, sessions: tuple[SessionInfo, ...], current: str | None, at: float,
-          limits: Limits) -> tuple[Conversation, str]:
+def _show(
+    now: Conversation,
+    message: Message,
+    sessions: tuple[SessionInfo, ...],
+    current: str | None,
+    at: float,
+    limits: Limits,
+) -> tuple[Conversation, str]:
     """Put a numbered list before the person; the ids are kept as shown, so a number means what it
     meant on the screen even when the sessions have moved since."""
     ids = tuple(s.id for s in sessions[: limits.session_list_limit])
@@ -155,7 +170,14 @@ def _show(now: Conversation, message: Message, sessions: tuple[SessionInfo, ...]
         count=now.count + 1,
         listed=ids,
         shown=Shown(
-            now.count + 1, message.ref, ids, at, at + limits.selection_timeout, message.channel, message.to, message.lang
+            now.count + 1,
+            message.ref,
+            ids,
+            at,
+            at + limits.selection_timeout,
+            message.channel,
+            message.to,
+            message.lang,
         ),
     )
     text = session_list(sessions, lang=message.lang, at=at, current=current, limit=limits.session_list_limit)
@@ -287,8 +309,9 @@ def _record_start(turn: Turn, at: float) -> tuple[Effect, ...]:
 # -- awaiting_selection --------------------------------------------------------------------------
 
 
-def say_list_is_gone(now: Conversation, event: Arrived | MuteAsked | UnmuteAsked | SelectionExpired, limits: Limits
-                     ) -> Outcome:
+def say_list_is_gone(
+    now: Conversation, event: Arrived | MuteAsked | UnmuteAsked | SelectionExpired, limits: Limits
+) -> Outcome:
     shown = now.shown
     assert shown is not None, "a list is before the person in this state"
     send = Send(f"{shown.ref}.gone{shown.number}", shown.channel, shown.to, say(shown.lang, "list_gone"))
@@ -389,7 +412,13 @@ def run_commands(now: Conversation, event: ModelReplied, limits: Limits) -> Outc
 def reply(now: Conversation, event: ModelReplied, limits: Limits) -> Outcome:
     reading = event.reading
     now, effects = _end(
-        now, event.at, Disposition.REPLIED, "why_replied", reading.text, said=reading.text, usage=_usage(_turn(now), event)
+        now,
+        event.at,
+        Disposition.REPLIED,
+        "why_replied",
+        reading.text,
+        said=reading.text,
+        usage=_usage(_turn(now), event),
     )
     return now, effects + _near_misses(event)
 
@@ -411,9 +440,7 @@ def _apply(now: Conversation, event: CommandsDone, limits: Limits) -> Conversati
     said = Said("user", say(turn.message.lang, "results") + "\n" + results)
     return replace(
         now,
-        turn=replace(
-            turn, commands=(), exchange=(*turn.exchange, said), taken_in=turn.taken_in | event.taken_in
-        ),
+        turn=replace(turn, commands=(), exchange=(*turn.exchange, said), taken_in=turn.taken_in | event.taken_in),
     )
 
 
@@ -478,7 +505,9 @@ def ask_again(now: Conversation, event: BackoffOver, limits: Limits) -> Outcome:
 
 def apologise(now: Conversation, event: ModelFailed, limits: Limits) -> Outcome:
     turn = _turn(now)
-    key = {"source": "context_unreadable", "vanished": "turn_vanished", "away": "turn_away"}.get(event.kind, "model_failed")
+    key = {"source": "context_unreadable", "vanished": "turn_vanished", "away": "turn_away"}.get(
+        event.kind, "model_failed"
+    )
     text = say(turn.message.lang, key, title=show_title(turn.bound.title or turn.bound.session))
     return _end(now, event.at, Disposition.FAILED, "why_model_failed", text)
 

@@ -47,8 +47,12 @@ class Row:
     @property
     def name(self) -> str:
         """Names the row for coverage, trails and errors; unique in the table."""
-        state = self.states[0].value if len(self.states) == 1 else "any" if len(self.states) == len(State) else "+".join(
-            s.value for s in self.states
+        state = (
+            self.states[0].value
+            if len(self.states) == 1
+            else "any"
+            if len(self.states) == len(State)
+            else "+".join(s.value for s in self.states)
         )
         when = f" [{self.when.__name__}]" if self.when else ""
         return f"{state}: {'/'.join(e.__name__ for e in self.events)}{when} -> {self.do.__name__}"

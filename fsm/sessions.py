@@ -142,8 +142,13 @@ class Sessions:
     def _warn(self, session: SessionInfo, owner: str) -> None:
         if (name := (session.source, session.id)) not in self._taken:
             self._taken.add(name)
-            log.warning("%s has a session with the id %s, which is one of %s already: the one of %s is left out.",
-                        session.source, session.id, owner, session.source)
+            log.warning(
+                "%s has a session with the id %s, which is one of %s already: the one of %s is left out.",
+                session.source,
+                session.id,
+                owner,
+                session.source,
+            )
 
     async def context(self, session_id: str, limit: int, *, agent: str = "", source: str = "") -> Sequence[Line]:
         """The newest ``limit`` lines, oldest first: the source's own and the ones that we keep. What ``agent`` said
@@ -206,4 +211,3 @@ class Sessions:
         if self.writable is None:
             return None
         return await self.writable.create(title, session_id=session_id, at=at)
-

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from fsm.ports import Channel, SessionSource, Store, WritableSource
-from fsm.runner.engine import JOURNAL
+from fsm.runner.ledger import JOURNAL
 from session_router.agent_config import AgentConfig
 from session_router.choose_model import Chosen
 from session_router.config import Config

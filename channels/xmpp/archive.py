@@ -43,7 +43,7 @@ class Archive:
         if found is not None:
             query, message, archived = found
             by, results = self._open.get(query, ("", []))
-            if by and bare(xml.get("from", "") or self._me) == by:
+            if by and (xml.get("from") or self._me).lower() == by:
                 results.append((message, archived))
         return True
 

@@ -64,8 +64,10 @@ async def status(asked: Asked) -> Answer:
     now, lang = asked.now, asked.lang
     state = now.state.value
     if now.turn is not None:
-        state += f"（{say(lang, 'status_busy', loops=now.turn.loops)}）" if lang == "zh" else (
-            f" ({say(lang, 'status_busy', loops=now.turn.loops)})"
+        state += (
+            f"（{say(lang, 'status_busy', loops=now.turn.loops)}）"
+            if lang == "zh"
+            else (f" ({say(lang, 'status_busy', loops=now.turn.loops)})")
         )
     bound = asked.binding.bound
     away = await asked.sessions.away(bound) if bound else ""

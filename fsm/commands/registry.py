@@ -108,7 +108,9 @@ class Registry:
         other._commands.update(self._commands)
         return other
 
-    def command(self, name: str | None = None, *, permission: str | None = None, zh: str = "") -> Callable[[Handler], Handler]:
+    def command(
+        self, name: str | None = None, *, permission: str | None = None, zh: str = ""
+    ) -> Callable[[Handler], Handler]:
         """Register a coroutine function ``(ctx, arguments…) -> str``.
 
         ``permission`` is the name that a config's ``permissions`` narrows, the command's own by
@@ -126,7 +128,8 @@ class Registry:
                 raise ValueError(f"there is already a command named {called!r}")
             hints = typing.get_type_hints(handler)
             parameters = tuple(
-                p.replace(annotation=hints.get(p.name, str)) for p in list(inspect.signature(handler).parameters.values())[1:]
+                p.replace(annotation=hints.get(p.name, str))
+                for p in list(inspect.signature(handler).parameters.values())[1:]
             )
             for parameter in parameters:
                 if not _convertible(parameter.annotation):
@@ -223,7 +226,9 @@ def _value(text: str, wanted: Any) -> Any:
     if wanted in (int, float) and not text.isascii():
         raise ValueError(text)  # int() takes digits of every script; a command takes ours
     if isinstance(wanted, type) and issubclass(wanted, enum.Enum):
-        return next((m for m in wanted if text.casefold() in (m.name.casefold(), str(m.value).casefold())), None) or wanted(text)
+        return next(
+            (m for m in wanted if text.casefold() in (m.name.casefold(), str(m.value).casefold())), None
+        ) or wanted(text)
     return wanted(text)
 
 

@@ -114,7 +114,7 @@ def could_be_name(name: str) -> bool:
 
 def stands_alone(line: str, start: int, end: int) -> bool:
     """Whether ``line[start:end]`` is glued to no letter, digit or ``#`` and is no part of an address."""
-    around = line[start - 1:start] + line[end:end + 1]
+    around = line[start - 1 : start] + line[end : end + 1]
     if any(sign.isalnum() or sign in "#＃" for sign in around):
         return False
     return _ADDRESS_BEFORE.search(line, max(0, start - 2000), start) is None

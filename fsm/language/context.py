@@ -17,8 +17,13 @@ GROUP_TAG = "群聊"
 _LINE_END = r"[\n\r\v\f\x85\u2028\u2029]"
 
 
-def format_context(lines: Sequence[Line], *, user_label: str = USER_LABEL, agent_label: str = AGENT_LABEL,
-                   max_chars: int = CONTEXT_CHARS) -> str:
+def format_context(
+    lines: Sequence[Line],
+    *,
+    user_label: str = USER_LABEL,
+    agent_label: str = AGENT_LABEL,
+    max_chars: int = CONTEXT_CHARS,
+) -> str:
     """``用户: …`` and ``小小莫: …``, a source tag kept (``用户: [xmpp] …``), joined by line feeds.
 
     ``lines`` come oldest first and stay so. Where the whole is longer than ``max_chars`` characters

@@ -26,10 +26,24 @@ _INVISIBLE = re.compile(f"[{INVISIBLE}]")
 _FOLD = str.maketrans("：＃", ":#")
 
 _BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
-_NICK_BORDERS = str.maketrans({
-    "[": "(", "]": ")", "［": "(", "］": ")", "【": "(", "】": ")", "〔": "(", "〕": ")",
-    ":": "·", "：": "·", "﹕": "·", "︰": "·", "∶": "·", "꞉": "·",
-})
+_NICK_BORDERS = str.maketrans(
+    {
+        "[": "(",
+        "]": ")",
+        "［": "(",
+        "］": ")",
+        "【": "(",
+        "】": ")",
+        "〔": "(",
+        "〕": ")",
+        ":": "·",
+        "：": "·",
+        "﹕": "·",
+        "︰": "·",
+        "∶": "·",
+        "꞉": "·",
+    }
+)
 _NICK_DROPPED = re.compile(f"(?!\u200d)[{INVISIBLE}]")  # the zero-width joiner holds emoji together
 _NICK_SPACE = re.compile(rf"[\s\x00-\x1f\x7f-\x9f{_BREAKS}]+")
 _NICK_HASHES = re.compile(r"[#＃](?=[#＃])")

@@ -93,8 +93,14 @@ def gate(text: str) -> Gate:
 def _is_plain(text: str) -> bool:
     """True for the common reply, at a glance: nothing in it could be a marker or a tag, nor is it blank."""
     return (
-        "_" not in text and "<" not in text and "[" not in text and "＿" not in text and "◁" not in text
-        and "SILENT" not in text and "REPLY" not in text and not is_blank(text)
+        "_" not in text
+        and "<" not in text
+        and "[" not in text
+        and "＿" not in text
+        and "◁" not in text
+        and "SILENT" not in text
+        and "REPLY" not in text
+        and not is_blank(text)
     )
 
 
@@ -104,7 +110,7 @@ def _take_head(text: str) -> tuple[Verdict, str]:
     if head is not None:
         if head[1]:
             return Verdict.SILENT, ""
-        return _after_reply(text[head.end():])
+        return _after_reply(text[head.end() :])
     word = _nothing_but(text)
     if word is not None:
         return (Verdict.SILENT if word == "SILENT" else Verdict.EMPTY), ""
@@ -113,11 +119,11 @@ def _take_head(text: str) -> tuple[Verdict, str]:
         return Verdict.EMPTY, ""
     line_end = _LINE_BREAK.search(body)
     if line_end is not None and body[0] != ">":
-        word = _nothing_but(body[:line_end.start()])
+        word = _nothing_but(body[: line_end.start()])
         if word == "SILENT":
             return Verdict.SILENT, ""
         if word == "REPLY":
-            return _after_reply(body[line_end.end():])
+            return _after_reply(body[line_end.end() :])
     return Verdict.SEND, text
 
 
@@ -265,14 +271,14 @@ def _settled(raw: str) -> str:
     if FENCE_LINE.match(raw, line):
         raw = raw[:line]
     if begun := TAG_BEGUN.search(raw, max(0, len(raw) - 300)):
-        raw = raw[:begun.start()]
+        raw = raw[: begun.start()]
     if "`" not in raw and "~~~" not in raw:
         return raw
     found, unsettled = find_spans(raw)
-    if found and found[-1].code and found[-1].end == len(raw) and "\n" not in raw[found[-1].start:]:
-        raw = raw[:found[-1].start]
+    if found and found[-1].code and found[-1].end == len(raw) and "\n" not in raw[found[-1].start :]:
+        raw = raw[: found[-1].start]
     tag = TAG.search(raw, unsettled) if unsettled is not None else None
-    return raw[:tag.start()] if tag else raw
+    return raw[: tag.start()] if tag else raw
 
 
 def _hold_commands(text: str, known: Collection[str]) -> str:
@@ -281,13 +287,13 @@ def _hold_commands(text: str, known: Collection[str]) -> str:
         return text
     found, _ = find_commands(text, known)
     if found:
-        text = text[:found[0].start]
+        text = text[: found[0].start]
     start = text.rfind("\n") + 1
     line = text[start:]
     for sign in _HASH.finditer(line):
         begun = _COMMAND_BEGUN.match(line, sign.start())
         if sign.end() == len(line) or (begun and _could_act(begun, line, known)):
-            kept = text[:start + sign.start()]
+            kept = text[: start + sign.start()]
             # Held back, what is left may be nothing but a command by itself (two in one indented line).
             return "" if find_commands(kept, known)[0] else kept
     return text

@@ -63,8 +63,9 @@ def system_text(agent: Agent, command_help: str, *, room: bool) -> str:
     return "\n\n".join(parts)
 
 
-def base_prompt(agent: Agent, system: str, context: Sequence[Line], message: str, *, memories: str = ""
-                ) -> tuple[ChatMessage, ...]:
+def base_prompt(
+    agent: Agent, system: str, context: Sequence[Line], message: str, *, memories: str = ""
+) -> tuple[ChatMessage, ...]:
     """System text (and memories), then the context with the new message. ``message`` is inert already."""
     lang = "zh" if agent.language == "zh" else "en"
     history = make_inert(

@@ -71,7 +71,7 @@ class Spans(NamedTuple):
 def trim(text: str) -> str:
     """The text without white space and invisible characters at its two ends."""
     start = _UNSEEN_START.match(text)
-    return trim_end(text[start.end():] if start else text)
+    return trim_end(text[start.end() :] if start else text)
 
 
 def is_blank(text: str) -> bool:
@@ -92,7 +92,7 @@ def drop_leading_blank(text: str) -> str:
     """The text without the blank lines at its start, or without the spaces where it starts in a line
     (the indentation of a first line behind blank ones may mean code, and stays)."""
     blank = _LEADING_BLANK.match(text)
-    return text[blank.end():] if blank else text
+    return text[blank.end() :] if blank else text
 
 
 def find_spans(text: str) -> Spans:
@@ -125,7 +125,7 @@ def find_spans(text: str) -> Spans:
 def _reasoning_end(text: str, at: int) -> int:
     quoted: int | None = None
     for close in _CLOSING.finditer(text, at):
-        if text[close.start() - 1] == "`" == text[close.end():close.end() + 1]:
+        if text[close.start() - 1] == "`" == text[close.end() : close.end() + 1]:
             quoted = quoted or close.end()  # the thought speaks of the tag; it counts if no other comes
             continue
         return close.end()
@@ -162,7 +162,7 @@ def strip_reasoning(text: str) -> str:
     at = 0
     for span in find_spans(text).found:
         if not span.code:
-            kept = _join(kept, text[at:span.start])
+            kept = _join(kept, text[at : span.start])
             at = span.end
     return text if kept is None else trim_end(_join(kept, text[at:]))
 
@@ -181,9 +181,9 @@ def mask(text: str) -> str:
     pieces: list[str] = []
     at = 0
     for span in find_spans(text).found:
-        pieces.append(text[at:span.start])
+        pieces.append(text[at : span.start])
         blot = "\ufffc" if span.code else "\x01"
-        pieces.append("\n".join(blot * len(line) for line in text[span.start:span.end].split("\n")))
+        pieces.append("\n".join(blot * len(line) for line in text[span.start : span.end].split("\n")))
         at = span.end
     pieces.append(text[at:])
     return "".join(pieces)

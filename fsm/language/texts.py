@@ -118,7 +118,10 @@ TEXTS: dict[str, tuple[str, str]] = {
         "需要 1 到 {last} 之间的编号。",
         "a number from 1 to {last} is needed.",
     ),
-    "selection_opened": ("已把 {many} 个会话列给对方选择。", "{many} sessions were put before the person to choose from."),
+    "selection_opened": (
+        "已把 {many} 个会话列给对方选择。",
+        "{many} sessions were put before the person to choose from.",
+    ),
     "current_session": (
         "{title}（id {id}，来源 {source}，{kind}）",
         "{title} (id {id}, source {source}, {kind})",
@@ -134,7 +137,7 @@ TEXTS: dict[str, tuple[str, str]] = {
         "切换会话：切换到 名称 · 列表：/sessions · 新建：/new 标题 · 自动绑定：/auto\n"
         "安静：/mute 30m · 恢复：/unmute · 停止：/stop · 状态：/status · 原因：/why · 语言：/lang zh|en",
         "Switch: /switch NAME, or “switch to session NAME” · list: /sessions · new: /new TITLE · automatic: /auto\n"
-        "Quiet: /mute 30m · speak again: /unmute · stop: /stop · state: /status · reasons: /why · language: /lang zh|en",
+        "Quiet: /mute 30m · speak again: /unmute · stop: /stop · state: /status · why: /why · language: /lang zh|en",
     ),
     "status": (
         "状态：{state}\n会话：{session}\n排队：{queue}\n静音：{muted}",
@@ -265,8 +268,9 @@ def age(lang: str, seconds: float) -> str:
     raise AssertionError(seconds)
 
 
-def session_row(number: int, session: SessionInfo, *, lang: str, at: float, current: str | None,
-                with_id: bool = False) -> str:
+def session_row(
+    number: int, session: SessionInfo, *, lang: str, at: float, current: str | None, with_id: bool = False
+) -> str:
     """``2. weather-api · opencode · 3 min ago ← current``; the model also needs the id."""
     parts = [show_title(session.title), session.source, age(lang, at - session.active_at)]
     if with_id:
@@ -275,8 +279,9 @@ def session_row(number: int, session: SessionInfo, *, lang: str, at: float, curr
     return f"{number}. " + " · ".join(parts) + mark
 
 
-def session_list(sessions: Sequence[SessionInfo], *, lang: str, at: float, current: str | None, limit: int,
-                 with_id: bool = False) -> str:
+def session_list(
+    sessions: Sequence[SessionInfo], *, lang: str, at: float, current: str | None, limit: int, with_id: bool = False
+) -> str:
     """The numbered list: at most ``limit`` rows, and how many there are in all where it was cut."""
     shown = sessions[:limit]
     head = (
@@ -284,7 +289,5 @@ def session_list(sessions: Sequence[SessionInfo], *, lang: str, at: float, curre
         if len(shown) == len(sessions)
         else say(lang, "list_head_cut", shown=len(shown), total=len(sessions))
     )
-    rows = [
-        session_row(n, s, lang=lang, at=at, current=current, with_id=with_id) for n, s in enumerate(shown, start=1)
-    ]
+    rows = [session_row(n, s, lang=lang, at=at, current=current, with_id=with_id) for n, s in enumerate(shown, start=1)]
     return "\n".join([head, *rows])

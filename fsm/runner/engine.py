@@ -8,16 +8,15 @@ together → the debts are paid by tasks of their own, whose answers come back t
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, assert_never, cast
+from typing import Any, assert_never
 
 from fsm.admission import Admission, Verdict
 from fsm.conversation import Conversation, Key, State, Turn, deadlines
-from fsm.desk import Desk, commands_done, dump_outcome, load_outcome
+from fsm.desk import Desk
 from fsm.effects import (
     AnswerAsk,
     AskModel,
@@ -35,20 +34,12 @@ from fsm.effects import (
     WaitForSession,
 )
 from fsm.events import (
-    BackoffOver,
     Choice,
     DeliveryFailed,
     EngineCommandGiven,
     Event,
-    ModelFailed,
-    MuteAsked,
-    Result,
-    SelectionExpired,
     SessionFree,
-    SilenceExpired,
-    TurnExpired,
     TurnResumed,
-    UnmuteAsked,
 )
 from fsm.language.texts import say
 from fsm.machine import step
@@ -63,18 +54,20 @@ from fsm.ports import (
     Outgoing,
     SessionRouterError,
     Settled,
-    ShowsDrafts,
-    ShowsTyping,
     StepRecord,
     Store,
     StoreError,
-    is_a,
 )
 from fsm.rows import Row
 from fsm.runner.delivery import Delivery
-from fsm.runner.locks import SessionLocks
+from fsm.runner.expiry import expiry, overdue
+from fsm.runner.ledger import NOTHING, outgoing
+from fsm.runner.ledger import change as ledger_change
 from fsm.runner.observer import Observer
+from fsm.runner.receipt import Receipt
+from fsm.runner.rooms import PREFIX, Room, RoomMutes
 from fsm.runner.timers import Timer, Timers
+from fsm.runner.turns import Turns
 from fsm.values import replace
 
 log = logging.getLogger("session_router.engine")
@@ -87,38 +80,9 @@ CACHED = 20_000
 
 STARTUP_BATCH = 1_000
 
-JOURNAL = "journal"
-"""The channel that the records of turns go out on; its addresses are sessions."""
 
 STORE_RETRIES, STORE_PAUSE = 5, 1.0
 """How often, and after how many seconds each, a fact is tried again that the store did not take."""
-
-
-class Receipt:
-    """What becomes of one message. ``admitted`` is done when it is on disk, ``done`` when it has its
-    disposition (None for what is no message to answer); ``texts`` are the answers to it, in order."""
-
-    __slots__ = ("admitted", "disposition", "done", "reason", "texts")
-
-    def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        self.admitted: asyncio.Future[None] = loop.create_future()
-        self.done: asyncio.Future[Disposition | None] = loop.create_future()
-        self.texts: list[str] = []
-        self.disposition: Disposition | None = None
-        self.reason = ""
-
-    def resolve(self, disposition: Disposition | None, reason: str = "") -> None:
-        self.disposition, self.reason = disposition, reason
-        for future, value in ((self.admitted, None), (self.done, disposition)):
-            if not future.done():
-                future.set_result(value)  # type: ignore[arg-type]
-
-    def fail(self, error: Exception) -> None:
-        for future in (self.admitted, self.done):
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # whoever cares awaits it; an unread one is no news
 
 
 @dataclass(slots=True)
@@ -137,25 +101,6 @@ class _Fact:
 @dataclass(slots=True)
 class _Wake:
     """Look at the conversation: its stored deadlines, its queue."""
-
-
-class _RoomMute(NamedTuple):
-    """A mute that holds for a room: when it was given (unix seconds) and for how many seconds."""
-
-    started: float
-    seconds: float
-
-    @property
-    def until(self) -> float:
-        return self.started + self.seconds
-
-
-def _room_mute(then: Conversation, seconds: float) -> _RoomMute:
-    """The mute that the step to ``then`` gave; a longer one than allowed was cut by it."""
-    assert then.muted_until is not None
-    assert then.silence_from is not None
-    mute = _RoomMute(then.silence_from, seconds)
-    return mute if mute.until == then.muted_until else mute._replace(seconds=then.muted_until - mute.started)
 
 
 _Item = _Arrival | InboxRow | _Fact | _Wake
@@ -200,19 +145,19 @@ class Engine:
         self.clock = clock
         self.channels = dict(channels or {})
         self.counts: Counter[str] = Counter()
-        self._seen, self._touch, self._watch = seen, touch or (lambda kind, when: None), watch
-        self._owned, self._observer = owns, observer
+        self.touch = touch or (lambda kind, when: None)
+        self.observer = observer
+        self._seen, self._watch, self._owned = seen, watch, owns
         self._held: frozenset[str] = frozenset()
         self._lanes: dict[Key, _Lane] = {}
         self._cache: OrderedDict[Key, Conversation] = OrderedDict()
         self._receipts: dict[tuple[Key, str], Receipt] = {}
-        self._locks = SessionLocks()
-        self._turn_tasks: dict[str, set[asyncio.Task[None]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._room_mutes: dict[tuple[str, str], _RoomMute] = {}
+        self._turns = Turns(self, lambda key, event, steps: self._post(key, _Fact(event, steps)))
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._rooms = RoomMutes()
         self.timers = Timers(clock, self._fire)
         self.delivery = Delivery(
-            self.channels, spawn=self._spawn, delivered=self._delivered, failed=self._undelivered, touch=self._touch
+            self.channels, spawn=self.spawn, delivered=self._delivered, failed=self._undelivered, touch=self.touch
         )
         self._ticker: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -236,7 +181,8 @@ class Engine:
 
     async def _take_up(self, agents: frozenset[str]) -> None:
         now = self.clock.now()
-        untold = await self._read_room_mutes(agents, now)
+        rooms = self._rooms.read(await self.store.meta_with_prefix(PREFIX), agents, now)
+        untold = [found for room in rooms for found in await self._untold(room)]
         work = await self.store.open_work()
         in_turns = {key for key, _ in work.turns}
         overdue: list[Key] = []
@@ -252,9 +198,9 @@ class Engine:
             else:
                 self.timers.add(due, key, "stored", "", started)
         await self._catch_up(overdue)
-        for outgoing in work.sends:
-            if is_theirs(outgoing.key):
-                self.delivery.owe(outgoing)
+        for owed in work.sends:
+            if is_theirs(owed.key):
+                self.delivery.owe(owed)
         known: set[tuple[Key, str]] = set()
         # Whoever had the session when the process died has it again; whoever waited for it still waits.
         for key, conversation in sorted(work.turns, key=lambda found: _standing(found[1])):
@@ -297,15 +243,13 @@ class Engine:
             await self.changes()
 
     def _is_busy(self, agent: str) -> bool:
-        turns = any(tasks and turn.startswith(f"{agent}/") for turn, tasks in self._turn_tasks.items())
-        return turns or any(key.agent == agent for key in self._lanes) or self.delivery.is_busy(agent)
+        in_lanes = any(key.agent == agent for key in self._lanes)
+        return in_lanes or self._turns.is_busy(agent) or self.delivery.is_busy(agent)
 
     async def dismiss(self, agent: str) -> None:
         """Serve an agent no more. Whatever of its is not done stays in the store for whoever serves it next."""
         self.hold([agent])
-        tasks = self.delivery.drop(agent)
-        for turn in [turn for turn in self._turn_tasks if turn.startswith(f"{agent}/")]:
-            tasks += self._turn_tasks.pop(turn)  # off the list first, or their end would count as a failed call
+        tasks = self.delivery.drop(agent) + self._turns.drop(agent)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -316,12 +260,10 @@ class Engine:
             del self.channels[address]
         for key in [key for key in self._cache if key.agent == agent]:
             del self._cache[key]
-        for room in [room for room in self._room_mutes if room[0] == agent]:
-            del self._room_mutes[room]
+        self._rooms.drop(agent)
         for waiting in [waiting for waiting in self._receipts if waiting[0].agent == agent]:
             self._receipts.pop(waiting).fail(SessionRouterError(f"the agent {agent} is not served here any more"))
-        for waiter in self._locks.drop(agent):
-            self._post(waiter[0], _Fact(SessionFree(self.clock.now(), turn=waiter[1])))
+        self._turns.drop_sessions(agent)
 
     def _owns(self, key: Key) -> bool:
         return key.agent in self.desks and self._owned(key)
@@ -350,7 +292,7 @@ class Engine:
     async def close(self) -> None:
         """Stop at once. Whatever was running is taken up at the next start."""
         self.open = False
-        tasks = [task for task in (*self._tasks, self._ticker) if task is not None]
+        tasks = [task for task in (*self.tasks, self._ticker) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -360,14 +302,14 @@ class Engine:
 
     async def drain(self) -> None:
         """Wait until nothing runs. Timers that are not due and texts that wait for a retry stay."""
-        while self._tasks:
+        while self.tasks:
             self._changed.clear()
             await self._changed.wait()
 
     @property
     def running(self) -> int:
         """Tasks at work just now."""
-        return len(self._tasks)
+        return len(self.tasks)
 
     async def changes(self) -> None:
         """Return when a task has ended since the last call."""
@@ -419,7 +361,7 @@ class Engine:
         if lane is None:
             lane = self._lanes[key] = _Lane(key, conversation=self._cache.get(key))
             lane.items.append(item)
-            self._spawn(self._serve(lane))
+            self.spawn(self._serve(lane))
         else:
             lane.items.append(item)
 
@@ -475,8 +417,9 @@ class Engine:
             case _:
                 pass
 
-    async def _fail(self, lane: _Lane, inbound: Inbound, *, before: Conversation | None = None,
-                    receipt: Receipt | None = None) -> None:
+    async def _fail(
+        self, lane: _Lane, inbound: Inbound, *, before: Conversation | None = None, receipt: Receipt | None = None
+    ) -> None:
         """An error of ours over a message: its sender hears of it where a reply is owed. ``before`` is the
         conversation as stored, where the message is being taken off its queue; with ``receipt`` it is not
         admitted yet."""
@@ -488,7 +431,7 @@ class Engine:
             text = say(message.lang, "internal")
             effects.append(Send(f"{message.ref}.failed", inbound.channel, inbound.reply_to, text, inbound.id))
         try:
-            new = await self._commit(
+            new = await self.commit(
                 self._change(lane.key, before, now, effects, arrival=inbound if receipt is not None else None)
             )
         except StoreError as error:
@@ -505,13 +448,7 @@ class Engine:
         return lane.conversation
 
     def _fresh(self, key: Key) -> Conversation:
-        """A new conversation; in a muted room it is muted from the start."""
-        mute = self._room_mutes.get((key.agent, key.channel)) if self._room_mutes else None
-        if mute is not None and mute.until > self.clock.now():
-            return Conversation(
-                state=State.SILENCED, muted_until=mute.until, silence_due=mute.until, silence_from=mute.started
-            )
-        return Conversation()
+        return self._rooms.fresh(key, self.clock.now())
 
     async def _admit(self, lane: _Lane, inbound: Inbound, receipt: Receipt) -> None:
         """The door: recorded durably, told from a duplicate, and let in or not."""
@@ -536,7 +473,7 @@ class Engine:
         """Answer a message; it is admitted by the step that answers it. False for one that came before."""
         now = await self._load(lane)
         if lane.key.agent in self._held:
-            if new := await self._commit(Change(lane.key, arrival=inbound)):
+            if new := await self.commit(Change(lane.key, arrival=inbound)):
                 self._is_in(lane.key, inbound, receipt)
             return new
         event = await self.desks[lane.key.agent].hear(lane.key, inbound, now, self.clock.now())
@@ -559,7 +496,7 @@ class Engine:
             text = say(message.lang, look.reason.removeprefix("why_"), chars=len(inbound.text), limit=limit)
             effects.insert(0, Send(f"{message.ref}.refused", inbound.channel, inbound.reply_to, text, inbound.id))
         change = replace(self._change(key, now, now, effects), arrival=inbound)
-        if not await self._commit(change):
+        if not await self.commit(change):
             return False
         self._is_in(key, inbound, receipt)
         if look.keep:
@@ -574,7 +511,7 @@ class Engine:
         if bound is not None:
             ref = f"{lane.key.agent}/{inbound.channel}/{inbound.id}"
             line = Line("user", inbound.text, inbound.at, desk.tag(inbound), ref)
-            await self._commit(Change(lane.key, lines=(KeptLine(bound.session, line),)))
+            await self.commit(Change(lane.key, lines=(KeptLine(bound.session, line),)))
 
     async def _hear(self, lane: _Lane, inbound: Inbound, *, waited: bool = False) -> None:
         desk, now = self.desks[lane.key.agent], lane.conversation
@@ -604,8 +541,9 @@ class Engine:
 
     # -- steps -----------------------------------------------------------------------------------
 
-    async def _take(self, lane: _Lane, event: Event, steps: tuple[StepRecord, ...] = (), *,
-                    arrival: _Arrival | None = None) -> bool:
+    async def _take(
+        self, lane: _Lane, event: Event, steps: tuple[StepRecord, ...] = (), *, arrival: _Arrival | None = None
+    ) -> bool:
         """One step: decide, commit, pay. A session that is free is taken within the same step, and the
         message that it answers admitted with it: one that came before changes nothing, and gives False."""
         key, now = lane.key, lane.conversation
@@ -619,7 +557,7 @@ class Engine:
             effect = todo.popleft()
             if isinstance(effect, WaitForSession):
                 turn = effect.turn
-                if self._locks.claim(turn.bound.session, (key, turn.id)):
+                if self._turns.claim(key, turn):
                     claimed.append(turn)
                     then, more = step(then, SessionFree(event.at, turn=turn.id), limits, seen=self._seen)
                     todo.extend(more)
@@ -628,11 +566,11 @@ class Engine:
         change = self._change(key, now, then, effects, steps, arrival.inbound if arrival else None)
         done = False
         try:
-            done = change is _NOTHING or await self._commit(change)
+            done = change is NOTHING or await self.commit(change)
         finally:
             if not done:
                 for turn in claimed:
-                    self._release(key, turn)
+                    self._turns.release(key, turn)
         if not done:
             return False
         lane.conversation = then
@@ -641,56 +579,21 @@ class Engine:
         self._pay(key, now, then, effects)
         return True
 
-    def _change(self, key: Key, now: Conversation, then: Conversation, effects: Iterable[Effect],
-                steps: tuple[StepRecord, ...] = (), arrival: Inbound | None = None) -> Change:
-        """What the step writes: all of it in one transaction."""
-        sends: list[Outgoing] = []
-        settled: list[Settled] = []
-        lines: list[KeptLine] = []
-        delivered: list[str] = []
-        meta: list[tuple[str, str | None]] = []
-        for effect in effects:
-            match effect:
-                case Send() if effect.to:
-                    sends.append(Outgoing(effect.id, key, effect.channel, effect.to, effect.text, effect.message))
-                case Settle():
-                    settled.append(Settled(effect.message, effect.disposition.value, effect.reason))
-                case KeepLine():
-                    lines.append(KeptLine(effect.session, effect.line))
-                case Record():
-                    sends.append(self._for_journal(key, effect))
-                case SendAgain(send=send, at=None):
-                    delivered.append(send)
-                case SendAgain(send=send, at=float() as at):
-                    if (outgoing := self.delivery.find(send)) is not None:
-                        sends.append(replace(outgoing, due=at))
-                case TellRoom(seconds=seconds):
-                    # An un-mute is kept too: a start sees by it whom it has not reached.
-                    mute = "" if seconds is None else "{0.started!r} {0.seconds!r}".format(_room_mute(then, seconds))
-                    meta.append((f"mute:{key.agent}/{key.channel}", mute))
-                case _:
-                    pass
-        if then is now and arrival is None and not (sends or settled or lines or delivered or meta or steps):
-            return _NOTHING
-        next_one = deadlines(then)
-        return Change(
-            key,
-            conversation=then if then is not now else None,
-            due=next_one[0].due if next_one else None,
-            started=next_one[0].started if next_one else None,
-            sends=tuple(sends),
-            delivered=tuple(delivered),
-            settled=tuple(settled),
-            lines=tuple(lines),
-            steps=steps,
-            meta=tuple(meta),
-            arrival=arrival,
-        )
+    def _change(
+        self,
+        key: Key,
+        now: Conversation,
+        then: Conversation,
+        effects: Iterable[Effect],
+        steps: tuple[StepRecord, ...] = (),
+        arrival: Inbound | None = None,
+    ) -> Change:
+        return ledger_change(key, now, then, effects, on_its_way=self.delivery.find, steps=steps, arrival=arrival)
 
-    async def _commit(self, change: Change) -> bool:
-        self._touch("commit", "before")
+    async def commit(self, change: Change) -> bool:
+        self.touch("commit", "before")
         done = await self.store.commit(change)
-        self._touch("commit", "after")
+        self.touch("commit", "after")
         return done
 
     def _pay(self, key: Key, now: Conversation, then: Conversation, effects: Iterable[Effect]) -> None:
@@ -702,29 +605,27 @@ class Engine:
                     self.timers.add(deadline.due, key, deadline.kind, deadline.fence, deadline.started)
             if self._watch is not None:
                 self._watch(key, then)
-            if self._observer is not None:
-                self._observer.moved(key, then)
+            if self.observer is not None:
+                self.observer.moved(key, then)
         for effect in effects:
             match effect:
                 case Send():
                     if (receipt := self._receipts.get((key, effect.message))) is not None:
                         receipt.texts.append(effect.text)
                     if effect.to:
-                        self.delivery.owe(
-                            Outgoing(effect.id, key, effect.channel, effect.to, effect.text, effect.message)
-                        )
+                        self.delivery.owe(outgoing(key, effect))
                 case Record():
-                    self.delivery.owe(self._for_journal(key, effect))
+                    self.delivery.owe(outgoing(key, effect))
                 case AnswerAsk():
-                    self._for_turn(effect.turn, self._answer_ask(key, effect))
+                    self._turns.run(effect.turn, self._turns.answer_ask(key, effect))
                 case Settle():
                     self._settled(key, Settled(effect.message, effect.disposition.value, effect.reason))
                 case AskModel():
-                    self._for_turn(effect.turn, self._ask(key, effect.turn))
+                    self._turns.run(effect.turn, self._turns.ask(key, effect.turn))
                 case RunCommands():
-                    self._for_turn(effect.turn, self._run(key, effect))
+                    self._turns.run(effect.turn, self._turns.run_commands(key, effect))
                 case EndTurn():
-                    self._end(key, effect.turn)
+                    self._turns.end(key, effect.turn)
                 case SendAgain():
                     if effect.at is None:
                         self.delivery.give_up(effect.send)
@@ -744,8 +645,8 @@ class Engine:
         if not disposition.final:
             return
         self.counts[disposition.value] += 1
-        if self._observer is not None:
-            self._observer.settled(key, settled.message, disposition, settled.reason)
+        if self.observer is not None:
+            self.observer.settled(key, settled.message, disposition, settled.reason)
         if disposition in (Disposition.SILENT, Disposition.MUTED):
             self.desks[key.agent].gatekeeper.not_answered(key.channel, settled.message)
         receipt = receipt or self._receipts.pop((key, settled.message), None)
@@ -754,207 +655,28 @@ class Engine:
 
     def _count(self, key: Key, effect: Count) -> None:
         self.counts[effect.what] += effect.many
-        if self._observer is not None:
-            self._observer.counted(key.agent, effect.what, effect.many)
+        if self.observer is not None:
+            self.observer.counted(key.agent, effect.what, effect.many)
         if (level := LOUD.get(effect.what)) is not None:
             log.log(level, "%s in conversation %s/%s/%s", effect.what, *key)
 
     def _tell_room(self, key: Key, effect: TellRoom, then: Conversation) -> None:
-        """A mute or un-mute given in a group reaches every conversation in it; later ones inherit it."""
+        """A mute or un-mute given in a group reaches every conversation in it."""
         room = (key.agent, key.channel)
-        if effect.seconds is None:
-            self._room_mutes.pop(room, None)
-        else:
-            self._room_mutes[room] = _room_mute(then, effect.seconds)
+        self._rooms.take(room, then, effect.seconds)
 
         async def tell() -> None:
-            for other, fact in await self._untold(*room):
+            for other, fact in await self._untold(room):
                 self._post(other, _Fact(fact))
 
-        self._spawn(tell())
+        self.spawn(tell())
 
-    async def _untold(self, agent: str, channel: str) -> list[tuple[Key, Event]]:
-        """What the conversations of a room must hear to be as quiet as the room. One at rest that is so
-        already is left alone. What the others hear is when and for how long the mute was given, so hearing
-        it again changes nothing."""
-        stored = dict(await self.store.conversations(agent, channel))
-        # Somebody who is just being let in is not in the store yet.
-        here = {key for key in (*self._lanes, *self._cache) if (key.agent, key.channel) == (agent, channel)}
-        mute = self._room_mutes.get((agent, channel))
-        until = None if mute is None else mute.until
-        found: list[tuple[Key, Event]] = []
-        for key in sorted({*stored, *here}):
-            now = self._cache.get(key) or stored.get(key)
-            if key not in self._lanes and now is not None and now.muted_until == until:
-                continue
-            if mute is None:
-                found.append((key, UnmuteAsked(self.clock.now())))
-            elif mute.until > self.clock.now():
-                found.append((key, MuteAsked(mute.started, seconds=mute.seconds)))
-        return found
-
-    async def _read_room_mutes(self, agents: frozenset[str], at: float) -> list[tuple[Key, Event]]:
-        """Take up the mutes that are ahead, and find whom the last mutes and un-mutes have not reached,
-        since a crash may have come between. A mute from the future is over, as every deadline is."""
-        rooms: list[tuple[str, str]] = []
-        for name, value in await self.store.meta_with_prefix("mute:"):
-            agent, _, channel = name.removeprefix("mute:").partition("/")
-            if agent not in agents:
-                continue
-            started, _, seconds = value.partition(" ")
-            if not started:
-                rooms.append((agent, channel))
-            elif (mute := _RoomMute(float(started), float(seconds))).until > at >= mute.started:
-                self._room_mutes[agent, channel] = mute
-                rooms.append((agent, channel))
-        return [found for room in rooms for found in await self._untold(*room)]
-
-    # -- turns -----------------------------------------------------------------------------------
-
-    def _for_turn(self, turn: Turn, work: Coroutine[Any, Any, None]) -> None:
-        task = self._spawn(work)
-        tasks = self._turn_tasks.setdefault(turn.id, set())
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    def _end(self, key: Key, turn: Turn) -> None:
-        current = asyncio.current_task()
-        for task in self._turn_tasks.pop(turn.id, ()):
-            if task is not current:
-                task.cancel()
-        self.desks[key.agent].forget(turn.id)
-        self._typing(key, turn, False)
-        self._release(key, turn)
-
-    def _release(self, key: Key, turn: Turn) -> None:
-        if (waiter := self._locks.release(turn.bound.session, (key, turn.id))) is not None:
-            self._post(waiter[0], _Fact(SessionFree(self.clock.now(), turn=waiter[1])))
-
-    @staticmethod
-    def _for_journal(key: Key, effect: Record) -> Outgoing:
-        """A record goes the way of every text that is owed: in order, kept until it is written, and
-        written again under the same name where a crash leaves it open whether it was."""
-        text = json.dumps({"turn": effect.turn, "event": effect.event, "data": effect.data, "at": effect.at})
-        return Outgoing(effect.id, key, JOURNAL, effect.session, text)
-
-    async def _answer_ask(self, key: Key, effect: AnswerAsk) -> None:
-        await self.desks[key.agent].answer_ask(effect.turn, effect.ask, effect.allow)
-
-    async def _ask(self, key: Key, turn: Turn) -> None:
-        """Pay ``AskModel``: the answer goes back into the mailbox with its record."""
-        desk = self.desks[key.agent]
-        self._typing(key, turn, True)
-        if turn.bound.kept == "journal":  # the model reads there what the turn before has said
-            await self.delivery.written(JOURNAL, turn.bound.session)
-        self._touch("model", "before")
-        channel = self.delivery.channel(key.agent, turn.message.channel) if turn.message.to else None
-        show = self._drafts(channel, turn) if channel is not None else None
-        begun = self.clock.now()
-        try:
-            asking = await desk.ask(key, turn, self.clock.now, show, lambda asked: self._post(key, _Fact(asked)))
-        except asyncio.CancelledError:
-            # Whoever ends a turn takes it off the list first. Anybody else's cancelling, a client's own for
-            # one, is a failed call, or the turn would wait for its whole time.
-            if self.open and asyncio.current_task() in self._turn_tasks.get(turn.id, ()):
-                log.error("model call %s/%s was cancelled from outside", turn.id, turn.call)
-                failed = ModelFailed(self.clock.now(), turn=turn.id, call=turn.call, kind="cancelled")
-                self._post(key, _Fact(failed))
-            raise
-        self._touch("model", "after")
-        if self._observer is not None:
-            failure = asking.event.kind if isinstance(asking.event, ModelFailed) else ""
-            self._observer.model_called(key.agent, self.clock.now() - begun, asking.reply, failure)
-        steps: tuple[StepRecord, ...] = ()
-        if asking.reply is not None:
-            reply = asking.reply
-            data = json.dumps(
-                {"text": asking.raw, "input": reply.input_tokens, "output": reply.output_tokens}, ensure_ascii=False
-            )
-            steps = (StepRecord(turn.id, turn.call, 0, "model", data, asking.event.at),)
-            self.counts["model_calls"] += 1
-        self._post(key, _Fact(asking.event, steps))
-
-    def _drafts(self, channel: Channel, turn: Turn) -> Callable[[str], None] | None:
-        if not is_a(type(channel), ShowsDrafts):
-            return None
-        drafts = cast(ShowsDrafts, channel)
-
-        def show(text: str) -> None:
-            self._spawn(drafts.draft(turn.message.to, text))
-
-        return show
-
-    def _typing(self, key: Key, turn: Turn, on: bool) -> None:
-        channel = self.delivery.channel(key.agent, turn.message.channel) if turn.message.to else None
-        if channel is not None and is_a(type(channel), ShowsTyping):
-            self._spawn(cast(ShowsTyping, channel).typing(turn.message.to, on))
-
-    async def _run(self, key: Key, effect: RunCommands) -> None:
-        """Pay ``RunCommands``: each is recorded before it starts and when it has finished, so that one
-        which a crash cut off is known as such and never runs twice."""
-        desk, turn = self.desks[key.agent], effect.turn
-        now = await self.conversation(key)
-        ctx = desk.command_context(key, turn, now, self.clock.now())
-        recorded = {}
-        if turn.cuts:
-            recorded = {
-                (r.index, r.kind): r.data for r in await self.store.steps(turn.id) if r.call == turn.call
-            }
-        results: list[Result] = []
-        for index, command in enumerate(effect.commands):
-            if (data := recorded.get((index, "finished"))) is not None:
-                results.append(load_outcome(data, command, ctx))
-                continue
-            if (index, "started") in recorded:
-                text = f"[{command.name}] " + say(turn.message.lang, "unknown_outcome")
-                results.append(Result(command, text, ok=False))
-                continue
-
-            def record(kind: str, data: str, index: int = index) -> Change:
-                return Change(key, steps=(StepRecord(turn.id, turn.call, index, kind, data, self.clock.now()),))
-
-            name = json.dumps([command.name, command.argument], ensure_ascii=False)
-            await self._commit(record("started", name))
-            self._touch("command", "before")
-            result = await self._within(desk.run(command, ctx), desk.agent.limits.command_timeout)
-            if isinstance(result, str):
-                seconds = f"{desk.agent.limits.command_timeout:g}"
-                text = say(turn.message.lang, result, name=command.name, seconds=seconds)
-                result = Result(command, text, ok=False)
-            self._touch("command", "after")
-            await self._commit(record("finished", dump_outcome(result, ctx)))
-            if command.known:
-                self.counts["commands"] += 1
-                if self._observer is not None:
-                    self._observer.counted(key.agent, "command", 1)
-            results.append(result)
-        self._post(key, _Fact(commands_done(turn, results, ctx, self.clock.now())))
-
-    async def _within(self, work: Coroutine[Any, Any, Result], seconds: float) -> Result | str:
-        """The outcome of ``work``, or the text to say instead: when it takes longer than that on the engine's
-        clock, or when it comes out as cancelled though nobody cancelled it (a library's own doing)."""
-        task = asyncio.current_task()
-        assert task is not None
-        late = False
-
-        async def watch() -> None:
-            nonlocal late
-            await self.clock.sleep_until(self.clock.now() + seconds)
-            late = True
-            task.cancel()
-
-        watchdog = self._spawn(watch())
-        try:
-            return await work
-        except asyncio.CancelledError:
-            if late and task.uncancel() == 0:
-                return "command_timed_out"
-            if not task.cancelling():
-                log.exception("a command cancelled itself")
-                return "command_failed"
-            raise
-        finally:
-            watchdog.cancel()
+    async def _untold(self, room: Room) -> list[tuple[Key, Event]]:
+        conversations: dict[Key, Conversation | None] = dict(await self.store.conversations(*room))
+        for key in (*self._lanes, *self._cache):
+            if (key.agent, key.channel) == room:  # somebody who is just being let in is not in the store yet
+                conversations[key] = self._cache.get(key) or conversations.get(key)
+        return self._rooms.untold(room, conversations, self._lanes.keys(), self.clock.now())
 
     # -- time and delivery -----------------------------------------------------------------------
 
@@ -969,20 +691,9 @@ class Engine:
                 case "stored":
                     self._post(timer.key, _Wake())
                 case _:
-                    self._post(timer.key, _Fact(self._expiry(timer.what, timer.fence, timer.meant, now)))
-
-    def _expiry(self, kind: str, fence: str, due: float, at: float, *, future: bool = False) -> Event:
-        match kind:
-            case "selection":
-                return SelectionExpired(at, number=int(fence), while_down=self.started_at > due or future)
-            case "silence":
-                return SilenceExpired(at, due=float(fence))
-            case "turn":
-                return TurnExpired(at, turn=fence, due=due)
-            case "backoff":
-                turn, _, call = fence.rpartition("/")
-                return BackoffOver(at, turn=turn, call=int(call))
-        raise AssertionError(kind)
+                    while_down = self.started_at > timer.meant
+                    fact = expiry(timer.what, timer.fence, timer.meant, now, while_down=while_down)
+                    self._post(timer.key, _Fact(fact))
 
     def _set_timers(self, key: Key, stored: Conversation) -> None:
         """Timers for what lies ahead in a conversation that another process stored. A turn's own deadlines
@@ -993,19 +704,13 @@ class Engine:
                 self.timers.add(d.due, key, d.kind, d.fence, d.started)
 
     def _overdue(self, conversation: Conversation) -> list[Event]:
-        """What has come due in a stored conversation; a start in the future counts as overdue."""
-        now = self.clock.now()
-        return [
-            self._expiry(d.kind, d.fence, d.due, now, future=d.started > now)
-            for d in deadlines(conversation)
-            if d.due <= now or d.started > now
-        ]
+        return overdue(conversation, self.clock.now(), started_at=self.started_at)
 
     def _delivered(self, outgoing: Outgoing) -> None:
         """Nobody waits for the mark: where a crash loses it, the text goes out again under the same id."""
-        self._touch("commit", "before")
+        self.touch("commit", "before")
         self.store.commit_soon(Change(outgoing.key, delivered=(outgoing.id,)))
-        self._touch("commit", "after")
+        self.touch("commit", "after")
 
     def _undelivered(self, outgoing: Outgoing, final: bool) -> None:
         event = DeliveryFailed(
@@ -1013,14 +718,14 @@ class Engine:
         )
         self._post(outgoing.key, _Fact(event))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
-        self._tasks.add(task)
+        self.tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self.tasks.discard(task)
         self._changed.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a task failed: %s", error, exc_info=error)
@@ -1030,8 +735,3 @@ def _standing(conversation: Conversation) -> tuple[bool, float]:
     """Orders conversations by who had a session first."""
     turn = conversation.turn
     return (turn is None or turn.deadline_from is None, turn.started if turn is not None else 0.0)
-
-
-_NOTHING = Change(Key("", "", ""))
-"""A step that writes nothing: a late answer, a timer that no longer matters."""
-

@@ -175,8 +175,8 @@ class Expect(_Strict):
 
 
 VERBS = (
-    "message", "messages", "wait", "at", "wall_jump", "restart", "crash_at", "sessions", "cli", "fail_send", "late_timers",
-    "model",
+    "message", "messages", "wait", "at", "wall_jump", "restart", "crash_at", "sessions", "cli", "fail_send",
+    "late_timers", "model",
 )  # fmt: skip
 
 
@@ -256,7 +256,9 @@ def read(path: Path | str) -> list[Scenario]:
     except OSError as error:
         raise ScenarioError(str(path), 1, f"cannot be read ({error.strerror}); expected a scenario file") from error
     except UnicodeDecodeError as error:
-        raise ScenarioError(str(path), 1, f"is not UTF-8 text (byte {error.start}); expected a scenario file") from error
+        raise ScenarioError(
+            str(path), 1, f"is not UTF-8 text (byte {error.start}); expected a scenario file"
+        ) from error
     return read_text(text, str(path))
 
 
@@ -280,9 +282,11 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=True)
             if isinstance(key, (str, int)) and key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} stands twice", key_node.start_mark
+                )
             seen.add(key if isinstance(key, (str, int)) else repr(key))
         return super().construct_mapping(node, deep)
 
@@ -347,7 +351,9 @@ def _start(value: Any, node: yaml.Node, file: str) -> float:
                 return (parsed if parsed.tzinfo else parsed.replace(tzinfo=datetime.UTC)).timestamp()
             except ValueError:
                 pass
-    raise ScenarioError(file, _line(node, ("start",)), f"start: expected an instant like 2026-01-15T08:00:00Z, not {value!r}")
+    raise ScenarioError(
+        file, _line(node, ("start",)), f"start: expected an instant like 2026-01-15T08:00:00Z, not {value!r}"
+    )
 
 
 # -- where, and what was expected -----------------------------------------------------------------

@@ -94,12 +94,11 @@ def play(scenario: Scenario, *, commands: Registry | None = None, crash_at: tupl
 class Player:
     """One run of one scenario."""
 
-    def __init__(self, scenario: Scenario, commands: Registry | None = None, crash_at: tuple[str, str, int] | None = None
-                 ) -> None:
+    def __init__(
+        self, scenario: Scenario, commands: Registry | None = None, crash_at: tuple[str, str, int] | None = None
+    ) -> None:
         self.scenario = scenario
-        self.stage = Stage(
-            scenario.agent, SteppedClock(scenario.start), commands=commands
-        )
+        self.stage = Stage(scenario.agent, SteppedClock(scenario.start), commands=commands)
         self.stage.model.answers = list(scenario.answers)
         if crash_at is not None:
             self.stage.crash(crash_at[0], crash_at[1], crash_at[2])
@@ -158,7 +157,9 @@ class Player:
             report.state, report.queued = now.state.value, len(now.queue)
             report.bound, report.binding = await stage.bound(key)
             report.loops, report.deadline = stage.loops(key), await stage.deadline(key)
-        report.failed += [f"the model was asked more often than the scenario has answers: {m}" for m in stage.model.missing]
+        report.failed += [
+            f"the model was asked more often than the scenario has answers: {m}" for m in stage.model.missing
+        ]
         stage.model.missing.clear()
         if step.expect is not None:
             journal = self._journal_since(journal_before, report.bound)
@@ -229,7 +230,9 @@ class Player:
 
     async def _cli(self, words: list[str]) -> None:
         """``[send, TEXT, SESSION_ID, --agent, NAME]``, as the command line takes it."""
-        positional = [w for n, w in enumerate(words) if not w.startswith("--") and (n == 0 or words[n - 1] != "--agent")]
+        positional = [
+            w for n, w in enumerate(words) if not w.startswith("--") and (n == 0 or words[n - 1] != "--agent")
+        ]
         if positional[:1] != ["send"] or not 2 <= len(positional) <= 3:
             raise ValueError(f"cli: expected [send, TEXT, SESSION_ID, --agent, NAME], not {words}")
         await self.stage.send_from_cli(positional[1], positional[2] if len(positional) == 3 else None)
@@ -304,8 +307,9 @@ class Player:
     def _journal_since(self, before: dict[str, int], session: str | None) -> list[str]:
         return self.stage.journal(session)[before.get(session or "", 0) :]
 
-    async def _differences(self, expect: Expect, report: StepReport, delivered: Sequence[Delivered], journal: list[str]
-                           ) -> list[str]:
+    async def _differences(
+        self, expect: Expect, report: StepReport, delivered: Sequence[Delivered], journal: list[str]
+    ) -> list[str]:
         found: list[str] = []
         texts = [sent.text for sent in report.sent]
         prompt = "\n".join(m["content"] for m in self.stage.model.prompts[-1]) if self.stage.model.prompts else ""

@@ -148,10 +148,19 @@ class ScriptedAgent(ScriptedSource):
         self._asked: dict[str, Sleeper] = {}
         self.allowed: dict[str, bool] = {}
 
-    async def talk(self, session_id: str, text: str, *, system: str, call_id: str,
-                   show: Callable[[str], None] | None = None, ask: Callable[[PermissionAsk], None] | None = None
-                   ) -> Reply:
-        answer = await self._model.take(call_id, [{"role": "system", "content": system}, {"role": "user", "content": text}])
+    async def talk(
+        self,
+        session_id: str,
+        text: str,
+        *,
+        system: str,
+        call_id: str,
+        show: Callable[[str], None] | None = None,
+        ask: Callable[[PermissionAsk], None] | None = None,
+    ) -> Reply:
+        answer = await self._model.take(
+            call_id, [{"role": "system", "content": system}, {"role": "user", "content": text}]
+        )
         said = answer.text
         if answer.asks is not None and not await self._leave(session_id, call_id, answer.asks, ask):
             said = answer.denied if answer.denied is not None else answer.text

@@ -24,7 +24,7 @@ from fsm.events import Result
 from fsm.ports import Inbound, SessionRouterError, Store
 from fsm.rows import Row
 from fsm.runner import Engine, Receipt
-from fsm.runner.engine import JOURNAL
+from fsm.runner.ledger import JOURNAL
 from fsm.sessions import Sessions
 from session_router.cli_bridge import Speaker, send
 from session_router.scenario.clock import SteppedClock
@@ -51,6 +51,7 @@ class Delivered:
     @property
     def ref(self) -> str:
         return f"{self.key.agent}/{self.inbound.channel}/{self.inbound.id}"
+
     again: bool = False
 
     @property
@@ -137,14 +138,15 @@ class Stage:
             store=store,
             clock=self.clock,
             channels={
-                (self.agent.name, "*"): self.channel, (self.agent.name, JOURNAL): JournalChannel(self.journals),
+                (self.agent.name, "*"): self.channel,
+                (self.agent.name, JOURNAL): JournalChannel(self.journals),
             },
             seen=self._saw,
             touch=self._touch,
             watch=self._watch,
         )
         self.engine.timers.late = self.late
-        self.clock.counts = lambda task: task in self.engine._tasks
+        self.clock.counts = lambda task: task in self.engine.tasks
         self.clock.on_park = self.engine.wake_waiters
         self._crashed = False
         try:
@@ -360,4 +362,3 @@ class Stage:
         if turn is None and seen.turn:
             seen.journal.append((seen.session, "turn_end"))
             seen.turn = ""
-

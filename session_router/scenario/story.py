@@ -41,8 +41,13 @@ class Bot:
     text makes one. The engine opens with the first thing that happens.
     """
 
-    def __init__(self, *, agent: dict[str, Any] | None = None, commands: Registry | None = None,
-                 store: Callable[[], Store] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        agent: dict[str, Any] | None = None,
+        commands: Registry | None = None,
+        store: Callable[[], Store] | None = None,
+    ) -> None:
         self._config: dict[str, Any] = dict(agent or {})
         self._commands, self._store = commands, store
         self._runner: asyncio.Runner | None = None
@@ -83,8 +88,16 @@ class Bot:
             self._do(self._stage.open())
         return self._stage
 
-    def session(self, session_id: str, title: str = "", *, active: float = 0.0, parent: str | None = None,
-                archived: bool = False, said: Sequence[tuple[str, str]] = (("user", "你好"), ("assistant", "在"))) -> None:
+    def session(
+        self,
+        session_id: str,
+        title: str = "",
+        *,
+        active: float = 0.0,
+        parent: str | None = None,
+        archived: bool = False,
+        said: Sequence[tuple[str, str]] = (("user", "你好"), ("assistant", "在")),
+    ) -> None:
         """Put a session into the source; ``active`` in seconds from the scenario's start."""
         start = self._stage.start_at if self._stage else (_wall() or START)
         lines = tuple(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 from collections import deque
@@ -28,6 +30,8 @@ from storage.journal import HEADER, JournalFile, JournalSource
 from storage.sqlite import SqliteStore
 from tests.cli.conftest import Home
 from tests.support.fake_llm import Answer, FakeLLM
+
+HERMES = Path(__file__).parents[1] / "fixtures" / "hermes" / "state.db"
 
 
 def records(bot: Bot, session: str) -> list[tuple[int, str, str, object]]:
@@ -316,6 +320,33 @@ async def test_one_id_in_two_sources_is_one_session_and_is_warned_of_once(
     assert (bound.session, bound.source) != ("ses_same", "other")
     (warning,) = [record.message for record in caplog.records if "left out" in record.message]
     assert warning.startswith("other has a session with the id ses_same, which is one of journal already")
+
+
+def test_sessions_of_opencode_hermes_and_our_own_stand_in_one_list_each_with_its_source(
+    home: Home, llm: FakeLLM
+) -> None:
+    shutil.copy(HERMES, home.folder / "state.db")
+    (home.folder / "session-router.toml").write_text(
+        'language = "en"\n[sources]\nhermes = "state.db"\n[limits]\nsession_list_limit = 100\n'
+    )
+    llm.answers = deque(Answer(f"answer {number}") for number in range(9))
+
+    done = home.run("chat", input="\n".join([
+        "/new trip to the sea", "hello", "/sessions", "switch to session Refactor the parser", "how far is it?",
+        "switch to session files work", "and this?", "switch to session trip to the sea", "back again",
+    ]) + "\n")  # fmt: skip
+
+    out = done.stdout.splitlines()
+    assert out[0] == "Now talking to “trip to the sea” (journal)."
+    sources = {line.split(" · ")[1] for line in out if re.match(r"\d+\. ", line)}
+    assert sources == {"opencode", "hermes", "journal"}
+    assert "1. trip to the sea · journal · just now ← current" in out
+    assert "Now talking to “Refactor the parser” (opencode)." in out
+    assert "Now talking to “files work” (hermes)." in out
+    assert out[-2:] == ["Now talking to “trip to the sea” (journal).", "answer 3"]
+    (journal,) = [each for each in json.loads(home.run("sessions", "--json").stdout) if each["source"] == "journal"]
+    lines = json.loads(home.run("context", journal["id"], "--json").stdout)["lines"]
+    assert [line["text"] for line in lines] == ["hello", "answer 0", "back again", "answer 3"]
 
 
 # -- a real process ------------------------------------------------------------------------------------

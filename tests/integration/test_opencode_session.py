@@ -6,7 +6,8 @@ With ``-s`` the conversation is printed as it happens.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,13 @@ from fsm.effects import Disposition
 from fsm.ports import ChatMessage, Outgoing, Reply
 from fsm.runner import Receipt
 from session_router.config import load
+from session_router.doctor import Finding, examine
 from session_router.router import SessionRouter
 from session_router.sources import sources_of
 from storage.opencode import OpenCodeSessions
 from storage.sqlite import SqliteStore
 from tests.support.fake_agent_llm import FakeAgentLLM
-from tests.support.opencode import MODEL, PASSWORD, OpenCode
+from tests.support.opencode import MODEL, PASSWORD, VERSION, OpenCode
 
 # The fixtures' time does not count: on a machine's first run they download OpenCode.
 pytestmark = pytest.mark.timeout(120, func_only=True)
@@ -46,6 +48,7 @@ class Room:
 
     def __init__(self) -> None:
         self.router: SessionRouter
+        self.examine: Callable[[], Awaitable[list[Finding]]]
         self.script: list[str] = []
         self.heard: dict[str, list[str]] = {}
         self._news = asyncio.Condition()
@@ -94,9 +97,6 @@ def opencode(llm: FakeAgentLLM, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield running
 
 
-Open = Callable[..., SessionRouter]
-
-
 @pytest.fixture
 async def room(opencode: OpenCode, tmp_path: Path) -> AsyncIterator[Room]:
     """The engine, set up by a config as people write it; new sessions are made in OpenCode."""
@@ -121,7 +121,7 @@ rate_limit = 1000
 language = "en"
 allow = ["*"]
 """)
-    environ = {"HOME": str(tmp_path), "OPENCODE_SERVER_PASSWORD": PASSWORD}
+    environ = {"HOME": str(tmp_path), "OPENCODE_SERVER_PASSWORD": PASSWORD, "OPENAI_API_KEY": "sk-x"}
     config = load(environ=environ, folder=tmp_path)
     agent: Agent = config.agent().to_agent()
     store = SqliteStore(tmp_path / "engine.db")
@@ -130,6 +130,7 @@ allow = ["*"]
         bridge=OurModel(), store=store, agent=agent, channels={"console": made},
         sources=sources_of(config, store, agent.names, environ=environ),
     )  # fmt: skip
+    made.examine = partial(examine, config, environ)
     async with made.router:
         yield made
 
@@ -168,6 +169,10 @@ async def test_a_day_with_opencode_in_the_chat(room: Room, opencode: OpenCode, l
         "[console] hello there", "echo: [console] hello there", "[console] look at the colours", "Let me read it.",
         seen.partition("\n\n")[2], "[console] thanks", "echo: [console] thanks",
     ]  # fmt: skip
+
+    checked = {one.what: one for one in await room.examine()}
+    assert checked["server of OpenCode"].level == "ok"
+    assert checked["server of OpenCode"].detail == f"{opencode.url}: OpenCode {VERSION}, {'/'.join(MODEL)}"
 
     # Another session, the list of both, and back.
     await room.says("alice", "/new Flaky logins")
@@ -252,6 +257,7 @@ async def test_a_day_with_opencode_in_the_chat(room: Room, opencode: OpenCode, l
     (status,) = await room.hears("alice")
     assert "Flaky logins (opencode, chosen by hand)" in status
     assert "The session's own agent cannot be reached" in status
+    assert [one.level for one in await room.examine() if one.what == "server of OpenCode"] == ["warning"]
     await room.says("alice", "who are you?")
     assert await room.hears("alice") == ["I am only the model beside OpenCode."]
     bridge = room.router.bridge

@@ -14,7 +14,7 @@ from channels.xmpp import Standing, State
 from fsm.ports import DeliveryError
 from tests.support.tcp_proxy import proxy
 from tests.support.xmpp_people import QUICK, Heap, bot, person
-from tests.support.xmpp_servers import HOST, Prosody, Server, running
+from tests.support.xmpp_servers import HOST, Prosody, Server, need, running
 
 _numbers = itertools.count()
 
@@ -420,6 +420,21 @@ async def killed_and_started_again(server: Server, room: str) -> None:
             assert [tell.kind for tell in our.notices.items if tell.kind == "room created"] == []
 
 
+async def test_a_server_that_is_not_there_yet_is_waited_for_by_our_own_clock(tmp_path: Path) -> None:
+    need(Prosody)
+    server = Prosody(tmp_path)
+    try:
+        async with bot(server, start=False) as our:
+            await our.channel.start()
+            # The library alone would wait three seconds, then nine.
+            await our.states.until(lambda now: now.failures >= 3, within=2.5)
+            assert "no connection: " in (await our.is_told("link")).text
+            server.start()
+            await our.reaches(State.JOINED)
+    finally:
+        server.stop()
+
+
 async def test_a_short_cut_is_mended_in_the_same_session(server: Server, room: str) -> None:
     async with person(server, "alice") as alice, proxy(server.port) as wire, bot(server, room, port=wire.port) as our:
         await alice.joins(room, "Alice")
@@ -446,7 +461,7 @@ async def test_a_short_cut_is_mended_in_the_same_session(server: Server, room: s
 
 @pytest.mark.parametrize(("answer_missed", "history"), [(600.0, False), (0.0, True)], ids=["young", "old"])
 async def test_what_was_missed_in_a_room_is_read_from_its_archive_once(
-    server: Server, room: str, answer_missed: float, history: bool
+    server: Server, room: str, answer_missed: float, history: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
         person(server, "alice") as alice, proxy(server.port) as wire,
@@ -476,6 +491,7 @@ async def test_what_was_missed_in_a_room_is_read_from_its_archive_once(
         assert [message.delayed for message in of_room] == [False, history, history, False]
         assert {message.sender for message in of_room} == {alice.jid}
         assert our.texts.count("missed too") == 1
+        assert "Inconsistent sequence numbers" not in caplog.text, "acknowledgements are counted anew"
 
 
 async def test_a_server_that_says_nothing_any_more_is_noticed(server: Server, room: str) -> None:

@@ -113,7 +113,7 @@ def test_run_03_a_call_whose_task_is_cancelled_by_somebody_else_has_failed(bot: 
     bot.answers(Answer(hang=True), "三好了")
     alice = bot.person("alice", channel="tg")
     alice.says("问 c", wait_reply=False)
-    (tasks,) = bot.stage.engine._turn_tasks.values()
+    (tasks,) = bot.stage.engine._turns._tasks.values()
     for task in tasks:
         task.cancel()
     bot.settles()

@@ -527,3 +527,54 @@ def test_the_constants_shown_in_the_sample_are_the_defaults(desk: Desk) -> None:
 
 def test_no_line_of_the_sample_is_wider_than_a_screen_allows() -> None:
     assert all(len(line) <= 110 for language in ("zh", "en") for line in sample(language).splitlines())
+
+
+# -- servers that are talked to --------------------------------------------------------------------
+
+
+def test_our_own_sessions_are_in_the_data_folder_unless_another_is_named(desk: Desk) -> None:
+    assert desk.load('data_dir = "d"\n').sources.journal == desk.folder / "d" / "sessions"
+    assert desk.load('data_dir = "d"\n[sources]\njournal = "mine"\n').sources.journal == desk.folder / "mine"
+    assert desk.load("[sources]\njournal = false\n").sources.journal is None
+
+
+def test_a_server_is_a_table_whose_secret_is_named_or_written_and_never_shown(desk: Desk) -> None:
+    written = desk.load(
+        '[sources.opencode_server]\nurl = "http://127.0.0.1:4096/"\npassword = "s3cret-word"\n'
+        'model = "openrouter/qwen/qwen3"\ndirectory = "work"\n'
+    )
+    server = written.sources.opencode_server
+    assert server is not None
+    assert (server.url, server.model_pair) == ("http://127.0.0.1:4096", ("openrouter", "qwen/qwen3"))
+    assert (server.secret({}), server.directory) == ("s3cret-word", desk.folder / "work")
+    assert "s3cret-word" not in json.dumps(describe(written))
+    named = desk.load("", SESSION_ROUTER_SOURCES__HERMES_GATEWAY__URL="http://127.0.0.1:8642",
+                      SESSION_ROUTER_SOURCES__HERMES_GATEWAY__KEY_ENV="THE_KEY")  # fmt: skip
+    gateway = named.sources.hermes_gateway
+    assert gateway is not None
+    assert gateway.secret({"THE_KEY": "k"}) == "k"
+    with pytest.raises(ConfigError) as caught:
+        gateway.secret({})
+    assert caught.value.key == "sources.hermes_gateway.key_env"
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "words"),
+    [
+        ("[sources.opencode_server]\n", "opencode_server.url", "has to be there"),
+        ('[sources.opencode_server]\nurl = "http://me:pw@host"', "opencode_server.url", "without a user name"),
+        ('[sources.opencode_server]\nurl = "http://h"\nmodel = "gpt"', "opencode_server.model", "provider/model"),
+        ('[sources.opencode_server]\nurl = "http://h"\npassword_env = "hunter2"', "opencode_server.password_env",
+         "name of an environment variable"),
+        ('[sources.opencode_server]\nurl = "http://h"\npasword = "x"', "opencode_server.pasword",
+         "did you mean `password`?"),
+        ('[sources.hermes_gateway]\nurl = "http://h"', "hermes_gateway", "give one of key, key_env and key_file"),
+        ('[sources]\nhermes = false\n[sources.hermes_gateway]\nurl = "http://h"\nkey = "k"', "", "state.db"),
+        ('[sources]\ntitles = "mine"', "titles", "expected 'model' or 'first_message'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_server_table_is_told_with_its_key(desk: Desk, text: str, key: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        desk.load(text)
+    assert (caught.value.key, words in caught.value.text) == (f"sources.{key}".rstrip("."), True)
+    assert "hunter2" not in str(caught.value)

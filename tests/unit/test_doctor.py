@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from session_router.config import ConfigError, load
 from session_router.doctor import YEAR_2024, Finding, Level, examine, refused, worst
+from storage.journal import JournalSource
 from storage.schema import VERSION
 from storage.sqlite import SqliteStore
 from tests.support.fake_llm import KEY, Answer, FakeLLM
@@ -222,6 +224,39 @@ async def test_hermes_is_mentioned_only_where_it_is_wanted_or_there(check: Check
     assert await check.about("sessions of Hermes") == []
     assert levels(await check.about("sessions of Hermes", "[sources]\nhermes = 'h.db'")) == ["problem"]
     assert await check.about("sessions of Hermes", "[sources]\nhermes = false") == []
+
+
+async def test_hermes_own_file_is_told_with_its_schema(check: Check) -> None:
+    shutil.copy(FIXTURES.parent / "hermes" / "state.db", check.folder / "state.db")
+    (finding,) = await check.about("sessions of Hermes", "[sources]\nhermes = 'state.db'")
+    assert finding.level == "ok"
+    assert re.search(r"state\.db: schema \d+, \d+ sessions", finding.detail)
+
+
+async def test_our_own_sessions_are_counted_and_their_folder_is_not_made(check: Check) -> None:
+    text = "data_dir = 'data'\n"
+    assert "will be made with the first session" in (await check.one("sessions of our own", text)).detail
+    assert not (check.folder / "data").exists()
+    await JournalSource(check.folder / "data" / "sessions").create("t", session_id="ses_a", at=0.0)
+    assert (await check.one("sessions of our own", text)).detail.endswith("sessions: 1 session")
+    assert (await check.one("sessions of our own", "[sources]\njournal = false")).detail == "switched off in the config"
+    assert levels(await check.about("sessions of our own", "[sources]\njournal = 'session-router.toml'")) == ["problem"]
+
+
+@pytest.mark.parametrize(
+    ("table", "what", "secret"),
+    [("opencode_server", "server of OpenCode", "password_env"), ("hermes_gateway", "gateway of Hermes", "key_env")],
+)
+async def test_a_server_that_is_not_there_is_a_warning_and_its_missing_secret_a_problem(
+    check: Check, table: str, what: str, secret: str
+) -> None:
+    text = f"[sources]\nhermes = 'h.db'\n[sources.{table}]\nurl = 'http://127.0.0.1:9'\n{secret} = 'THE_SECRET'\n"
+    missing = await check.one(what, text)
+    assert (missing.level, missing.mend) == ("problem", f"Correct sources.{table}.{secret} in the config.")
+    check.environ["THE_SECRET"] = "s3cret-word"
+    away = await check.one(what, text)
+    assert (away.level, "does not answer" in away.detail) == ("warning", True)
+    assert "s3cret-word" not in away.detail
 
 
 # -- model ---------------------------------------------------------------------------------------

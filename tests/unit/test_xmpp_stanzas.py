@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from channels.xmpp import XmppAccount, XmppChannel
+from channels.xmpp.archive import Archive
 from channels.xmpp.stanzas import (
     FEATURE_ARCHIVE,
     FEATURE_NON_ANONYMOUS,
@@ -249,6 +250,35 @@ async def test_of_an_archived_message_exactly_one_address_is_believed(
     assert (query, archived) == ("q", Archived("a1", NOW - 60))
     assert heard is not None
     assert (heard.inbound.real_jid, heard.inbound.id, heard.inbound.delayed) == (believed, "a1", False)
+
+
+async def test_an_archive_is_read_to_its_end_and_only_from_whom_was_asked() -> None:
+    pages = {"": (["a1", "a2"], "a2", False), "a2": (["a3"], "a3", True)}
+    asked: list[str] = []
+
+    async def query(to: str, payload: Element) -> Element:
+        after = payload.findtext("{http://jabber.org/protocol/rsm}set/{http://jabber.org/protocol/rsm}after") or ""
+        asked.append(after)
+        ids, last, complete = pages[after]
+        forged = [("mallory@evil.example/x", "forged"), (f"{ROOM}/Ann", "forged")]
+        for sender, id in [(ROOM, id) for id in ids] + forged:
+            taken = archive.take(fromstring(
+                f"<message xmlns='jabber:client' from='{sender}'><result xmlns='urn:xmpp:mam:2' id='{id}' "
+                f"queryid='{payload.get('queryid')}'><forwarded xmlns='urn:xmpp:forward:0'><message "
+                "xmlns='jabber:client'/></forwarded></result></message>"
+            ))  # fmt: skip
+            assert taken, "a result is no message, whoever sends it"
+        return fromstring(
+            f"<iq xmlns='jabber:client'><fin xmlns='urn:xmpp:mam:2' complete='{str(complete).lower()}'>"
+            f"<set xmlns='http://jabber.org/protocol/rsm'><last>{last}</last></set></fin></iq>"
+        )
+
+    archive = Archive(ME, query)
+
+    found = await archive.after(ROOM, "", NOW)
+
+    assert asked == ["", "a2"]
+    assert [where.id for _, where in found] == ["a1", "a2", "a3"]
 
 
 def occupant_id(id: str) -> str:

@@ -1,0 +1,83 @@
+"""The debts of a step as rows: all that it writes, in one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+
+from fsm.conversation import Conversation, Key, deadlines
+from fsm.effects import Effect, KeepLine, Record, Send, SendAgain, Settle, TellRoom
+from fsm.ports import Change, Inbound, KeptLine, Outgoing, Settled, StepRecord
+from fsm.runner import rooms
+from fsm.values import replace
+
+JOURNAL = "journal"
+"""The channel that the records of turns go out on; its addresses are sessions."""
+
+NOTHING = Change(Key("", "", ""))
+"""A step that writes nothing: a late answer, a timer that no longer matters."""
+
+
+def outgoing(key: Key, effect: Send | Record) -> Outgoing:
+    """A text that is owed. The record of a turn goes the same way: in order, kept until it is written, and
+    written again under the same name where a crash leaves it open whether it was."""
+    if isinstance(effect, Send):
+        return Outgoing(effect.id, key, effect.channel, effect.to, effect.text, effect.message)
+    text = json.dumps({"turn": effect.turn, "event": effect.event, "data": effect.data, "at": effect.at})
+    return Outgoing(effect.id, key, JOURNAL, effect.session, text)
+
+
+def change(
+    key: Key,
+    now: Conversation,
+    then: Conversation,
+    effects: Iterable[Effect],
+    *,
+    on_its_way: Callable[[str], Outgoing | None],
+    steps: tuple[StepRecord, ...] = (),
+    arrival: Inbound | None = None,
+) -> Change:
+    """What the step from ``now`` to ``then`` writes; ``NOTHING`` itself where that is nothing.
+
+    ``on_its_way`` finds a text that is being delivered by its id.
+    """
+    sends: list[Outgoing] = []
+    settled: list[Settled] = []
+    lines: list[KeptLine] = []
+    delivered: list[str] = []
+    meta: list[tuple[str, str | None]] = []
+    for effect in effects:
+        match effect:
+            case Send() if effect.to:
+                sends.append(outgoing(key, effect))
+            case Record():
+                sends.append(outgoing(key, effect))
+            case Settle():
+                settled.append(Settled(effect.message, effect.disposition.value, effect.reason))
+            case KeepLine():
+                lines.append(KeptLine(effect.session, effect.line))
+            case SendAgain(send=send, at=None):
+                delivered.append(send)
+            case SendAgain(send=send, at=float() as at):
+                if (text := on_its_way(send)) is not None:
+                    sends.append(replace(text, due=at))
+            case TellRoom(seconds=seconds):
+                meta.append(rooms.stored(key, then, seconds))
+            case _:
+                pass
+    if then is now and arrival is None and not (sends or settled or lines or delivered or meta or steps):
+        return NOTHING
+    next_one = deadlines(then)
+    return Change(
+        key,
+        conversation=then if then is not now else None,
+        due=next_one[0].due if next_one else None,
+        started=next_one[0].started if next_one else None,
+        sends=tuple(sends),
+        delivered=tuple(delivered),
+        settled=tuple(settled),
+        lines=tuple(lines),
+        steps=steps,
+        meta=tuple(meta),
+        arrival=arrival,
+    )

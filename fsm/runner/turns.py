@@ -1,0 +1,210 @@
+"""The work of running turns: model calls, commands, and who has which session.
+
+Each piece of work is a task of its own; its outcome goes back into the conversation's mailbox as an
+event that names the turn, so that a late one is known as such.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, cast
+
+from fsm.conversation import Key, Turn
+from fsm.desk import commands_done, dump_outcome, load_outcome
+from fsm.effects import AnswerAsk, RunCommands
+from fsm.events import Event, ModelFailed, Result, SessionFree
+from fsm.language.texts import say
+from fsm.ports import Change, Channel, ShowsDrafts, ShowsTyping, StepRecord, is_a
+from fsm.runner.ledger import JOURNAL
+from fsm.runner.locks import SessionLocks
+
+if TYPE_CHECKING:
+    from fsm.runner.engine import Engine
+
+log = logging.getLogger("session_router.engine")
+
+Post = Callable[[Key, Event, tuple[StepRecord, ...]], None]
+
+
+class Turns:
+    """The turns that run in one engine. ``post`` puts an event, with what is to be recorded of it, into a
+    conversation's mailbox."""
+
+    def __init__(self, engine: Engine, post: Post) -> None:
+        self._engine = engine
+        self._post = post
+        self._tasks: dict[str, set[asyncio.Task[None]]] = {}
+        self._locks = SessionLocks()
+
+    # -- sessions --------------------------------------------------------------------------------
+
+    def claim(self, key: Key, turn: Turn) -> bool:
+        """Stand in line for the turn's session; True if it is free and now the turn's."""
+        return self._locks.claim(turn.bound.session, (key, turn.id))
+
+    def release(self, key: Key, turn: Turn) -> None:
+        """Leave the line; whoever is next hears of it."""
+        if (waiter := self._locks.release(turn.bound.session, (key, turn.id))) is not None:
+            self._free(*waiter)
+
+    def _free(self, key: Key, turn: str) -> None:
+        self._post(key, SessionFree(self._engine.clock.now(), turn=turn), ())
+
+    # -- their tasks -----------------------------------------------------------------------------
+
+    def run(self, turn: Turn, work: Coroutine[Any, Any, None]) -> None:
+        """Let ``work`` run as a task of the turn."""
+        task = self._engine.spawn(work)
+        tasks = self._tasks.setdefault(turn.id, set())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    def end(self, key: Key, turn: Turn) -> None:
+        """Cancel what still runs for the turn, clear its typing indicator and free its session."""
+        current = asyncio.current_task()
+        for task in self._tasks.pop(turn.id, ()):
+            if task is not current:
+                task.cancel()
+        self._engine.desks[key.agent].forget(turn.id)
+        self._typing(key, turn, False)
+        self.release(key, turn)
+
+    def is_busy(self, agent: str) -> bool:
+        """Whether anything runs for a turn of that agent."""
+        return any(tasks and turn.startswith(f"{agent}/") for turn, tasks in self._tasks.items())
+
+    def drop(self, agent: str) -> list[asyncio.Task[None]]:
+        """Let go of an agent's turns; the tasks that are to be cancelled."""
+        tasks: list[asyncio.Task[None]] = []
+        for turn in [turn for turn in self._tasks if turn.startswith(f"{agent}/")]:
+            tasks += self._tasks.pop(turn)  # off the list first, or their end would count as a failed call
+        return tasks
+
+    def drop_sessions(self, agent: str) -> None:
+        """Give back the sessions that an agent's turns had; whoever is next hears of it."""
+        for waiter in self._locks.drop(agent):
+            self._free(*waiter)
+
+    # -- the work itself -------------------------------------------------------------------------
+
+    async def answer_ask(self, key: Key, effect: AnswerAsk) -> None:
+        await self._engine.desks[key.agent].answer_ask(effect.turn, effect.ask, effect.allow)
+
+    async def ask(self, key: Key, turn: Turn) -> None:
+        """Pay ``AskModel``: the answer goes back into the mailbox with its record."""
+        desk = self._engine.desks[key.agent]
+        self._typing(key, turn, True)
+        if turn.bound.kept == "journal":  # the model reads there what the turn before has said
+            await self._engine.delivery.written(JOURNAL, turn.bound.session)
+        self._engine.touch("model", "before")
+        channel = self._engine.delivery.channel(key.agent, turn.message.channel) if turn.message.to else None
+        show = self._drafts(channel, turn) if channel is not None else None
+        begun = self._engine.clock.now()
+        try:
+            asking = await desk.ask(key, turn, self._engine.clock.now, show, lambda asked: self._post(key, asked, ()))
+        except asyncio.CancelledError:
+            # Whoever ends a turn takes it off the list first. Anybody else's cancelling, a client's own for
+            # one, is a failed call, or the turn would wait for its whole time.
+            if self._engine.open and asyncio.current_task() in self._tasks.get(turn.id, ()):
+                log.error("model call %s/%s was cancelled from outside", turn.id, turn.call)
+                failed = ModelFailed(self._engine.clock.now(), turn=turn.id, call=turn.call, kind="cancelled")
+                self._post(key, failed, ())
+            raise
+        self._engine.touch("model", "after")
+        if self._engine.observer is not None:
+            failure = asking.event.kind if isinstance(asking.event, ModelFailed) else ""
+            self._engine.observer.model_called(key.agent, self._engine.clock.now() - begun, asking.reply, failure)
+        steps: tuple[StepRecord, ...] = ()
+        if asking.reply is not None:
+            reply = asking.reply
+            data = json.dumps(
+                {"text": asking.raw, "input": reply.input_tokens, "output": reply.output_tokens}, ensure_ascii=False
+            )
+            steps = (StepRecord(turn.id, turn.call, 0, "model", data, asking.event.at),)
+            self._engine.counts["model_calls"] += 1
+        self._post(key, asking.event, steps)
+
+    def _drafts(self, channel: Channel, turn: Turn) -> Callable[[str], None] | None:
+        if not is_a(type(channel), ShowsDrafts):
+            return None
+        drafts = cast(ShowsDrafts, channel)
+
+        def show(text: str) -> None:
+            self._engine.spawn(drafts.draft(turn.message.to, text))
+
+        return show
+
+    def _typing(self, key: Key, turn: Turn, on: bool) -> None:
+        channel = self._engine.delivery.channel(key.agent, turn.message.channel) if turn.message.to else None
+        if channel is not None and is_a(type(channel), ShowsTyping):
+            self._engine.spawn(cast(ShowsTyping, channel).typing(turn.message.to, on))
+
+    async def run_commands(self, key: Key, effect: RunCommands) -> None:
+        """Pay ``RunCommands``: each is recorded before it starts and when it has finished, so that one
+        which a crash cut off is known as such and never runs twice."""
+        desk, turn = self._engine.desks[key.agent], effect.turn
+        now = await self._engine.conversation(key)
+        ctx = desk.command_context(key, turn, now, self._engine.clock.now())
+        recorded = {}
+        if turn.cuts:
+            recorded = {
+                (r.index, r.kind): r.data for r in await self._engine.store.steps(turn.id) if r.call == turn.call
+            }
+        results: list[Result] = []
+        for index, command in enumerate(effect.commands):
+            if (data := recorded.get((index, "finished"))) is not None:
+                results.append(load_outcome(data, command, ctx))
+                continue
+            if (index, "started") in recorded:
+                text = f"[{command.name}] " + say(turn.message.lang, "unknown_outcome")
+                results.append(Result(command, text, ok=False))
+                continue
+
+            def record(kind: str, data: str, index: int = index) -> Change:
+                return Change(key, steps=(StepRecord(turn.id, turn.call, index, kind, data, self._engine.clock.now()),))
+
+            name = json.dumps([command.name, command.argument], ensure_ascii=False)
+            await self._engine.commit(record("started", name))
+            self._engine.touch("command", "before")
+            result = await self._within(desk.run(command, ctx), desk.agent.limits.command_timeout)
+            if isinstance(result, str):
+                seconds = f"{desk.agent.limits.command_timeout:g}"
+                text = say(turn.message.lang, result, name=command.name, seconds=seconds)
+                result = Result(command, text, ok=False)
+            self._engine.touch("command", "after")
+            await self._engine.commit(record("finished", dump_outcome(result, ctx)))
+            if command.known:
+                self._engine.counts["commands"] += 1
+                if self._engine.observer is not None:
+                    self._engine.observer.counted(key.agent, "command", 1)
+            results.append(result)
+        self._post(key, commands_done(turn, results, ctx, self._engine.clock.now()), ())
+
+    async def _within(self, work: Coroutine[Any, Any, Result], seconds: float) -> Result | str:
+        """The outcome of ``work``, or the text to say instead: when it takes longer than that on the engine's
+        clock, or when it comes out as cancelled though nobody cancelled it (a library's own doing)."""
+        task = asyncio.current_task()
+        assert task is not None
+        late = False
+
+        async def watch() -> None:
+            nonlocal late
+            await self._engine.clock.sleep_until(self._engine.clock.now() + seconds)
+            late = True
+            task.cancel()
+
+        watchdog = self._engine.spawn(watch())
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if late and task.uncancel() == 0:
+                return "command_timed_out"
+            if not task.cancelling():
+                log.exception("a command cancelled itself")
+                return "command_failed"
+            raise
+        finally:
+            watchdog.cancel()

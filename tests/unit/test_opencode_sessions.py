@@ -1,0 +1,84 @@
+"""OpenCode as one source: what becomes of it where its server does not answer."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from fsm.conversation import Bound
+from fsm.ports import MayBeAway, ModelError, SessionSource, SourceError, Talks, WritableSource
+from fsm.sessions import Sessions
+from storage.memory import MemoryStore
+from storage.opencode import OpenCodeServer, OpenCodeSessions, OpenCodeSource, SessionNotFound
+
+NOBODY = "http://127.0.0.1:9"
+"""The discard port: nothing listens there."""
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "opencode" / "fixture.db"
+PARSER = "ses_dd36b73a4ffeUI3Vros5ub9e1D"
+
+
+def unreachable(file: Path | None) -> OpenCodeSessions:
+    server = OpenCodeServer(NOBODY, password="x", model=None, start_patience=0.01)
+    return OpenCodeSessions(server, None if file is None else OpenCodeSource(file))
+
+
+async def test_sessions_are_read_from_the_database_and_the_log_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    source, file = unreachable(FIXTURE), OpenCodeSource(FIXTURE)
+
+    assert await source.list() == await file.list()
+    assert await source.search("parser") == await file.search("parser")
+    assert await source.latest() == await file.latest()
+    assert await source.find(PARSER) == await file.find(PARSER)
+    assert await source.context(PARSER, 5) == await file.context(PARSER, 5)
+    with pytest.raises(SessionNotFound):
+        await source.context("ses_nothing")
+    await source.close()
+
+    assert len([one for one in caplog.records if one.levelno == logging.WARNING]) == 1
+    assert "cannot be reached, its sessions are only read" in caplog.text
+
+
+async def test_it_cannot_be_talked_to_and_says_why() -> None:
+    source = unreachable(FIXTURE)
+
+    assert f"the OpenCode server at {NOBODY} does not answer" in await source.away()
+    with pytest.raises(ModelError) as caught:
+        await source.talk(PARSER, "hi", system="", call_id="c/1")
+    assert (caught.value.kind, caught.value.retryable) == ("connection", True)
+    with pytest.raises(SourceError):
+        await source.create("t", session_id="ses_x", at=0.0)
+    await source.close()
+
+
+async def test_a_turn_there_is_one_of_our_model_while_it_is_away() -> None:
+    source, store = unreachable(FIXTURE), MemoryStore()
+    await store.open()
+    sessions = Sessions([source], store)
+    bound = Bound(PARSER, "manual", "Refactor the parser", "opencode", kept="source")
+
+    assert (await sessions.kept(bound)).kept == "store"
+    assert "does not answer" in await sessions.away(bound)
+    await sessions.close()
+
+
+@pytest.mark.parametrize("file", [None, Path("/nowhere/opencode.db")])
+async def test_without_a_database_the_server_is_what_has_to_be_mended(file: Path | None) -> None:
+    source = unreachable(file)
+
+    for look in (source.list(), source.find(PARSER), source.context(PARSER), source.latest()):
+        with pytest.raises(SourceError, match="start opencode serve") as caught:
+            await look
+        assert caught.value.kind == "unreadable", "a session is not gone because nobody can be asked"
+    await source.close()
+
+
+def test_it_is_everything_that_a_source_can_be() -> None:
+    def takes(source: WritableSource, talks: Talks, away: MayBeAway) -> list[SessionSource]:
+        return [source]
+
+    source = unreachable(None)
+    assert takes(source, source, source) == [source]
+    assert isinstance(source, Talks)
+    assert isinstance(source, MayBeAway)
