@@ -341,7 +341,8 @@ def _statements(changes: Sequence[Change]) -> list[tuple[str, list[Row]]]:
 
 
 def _job(change: Change) -> tuple[Work[bool], bool]:
-    """A change as a job, and whether it writes. Made before its transaction, so that a value that cannot be stored stops nobody else."""
+    """A change as a job, and whether it writes. Made before its transaction, so that a value that cannot be
+    stored stops nobody else."""
     statements = [(sql, row) for _, sql, row in _writes(change)]
     arrival = None
     if (message := change.arrival) is not None:
