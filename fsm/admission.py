@@ -111,7 +111,8 @@ class Gatekeeper:
         if group.nicks and message.nick and message.nick in group.allow:
             return None
         keep = group.others == "context"
-        unproven = not message.real_jid and "@" not in message.sender
+        # Whom the room does not show is ``ROOM/nick``, the room's address and no person's.
+        unproven = not message.real_jid and ("@" not in message.sender or who == bare(room_of(message.channel)))
         return Admission(Verdict.REFUSE, "why_unproven" if unproven else "why_not_allowed", keep=keep)
 
     def _is_bot(self, message: Inbound) -> bool:

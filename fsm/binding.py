@@ -75,7 +75,10 @@ async def _first(
         return Binding(_bound(found, "default") if found else Bound(agent.default_session, "default"))
     if make_for and agent.make_sessions:
         # Without a title of its own: whoever keeps it makes one from what is said there.
-        made = await sessions.create("", session_id=session_id_for(make_for), at=at)
+        try:
+            made = await sessions.create("", session_id=session_id_for(make_for), at=at)
+        except SourceError as error:
+            return Binding(None, str(error))
         if made is not None:
             return Binding(_bound(replace(made, title=made.title or title), "auto"))
     text = say(lang, "no_session")

@@ -230,12 +230,14 @@ class SilenceExpired(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryFailed(Event):
-    """A text could not be delivered for the ``tries``-th time; ``final`` if another try cannot help."""
+    """A text could not be delivered for the ``tries``-th time; ``final`` if another try cannot help. ``record``: it is
+    one of a turn, which is tried until it is written, since nobody else would remember it."""
 
     send: str
     message: str
     tries: int
     final: bool = False
+    record: bool = False
 
 
 MESSAGES: tuple[type[Event], ...] = (

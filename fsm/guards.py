@@ -158,4 +158,4 @@ def mute_lasts_longer(now: Conversation, event: SilenceExpired, limits: Limits) 
 
 
 def may_be_sent_again(now: Conversation, event: DeliveryFailed, limits: Limits) -> bool:
-    return not event.final and event.tries < limits.delivery_tries
+    return not event.final and (event.record or event.tries < limits.delivery_tries)

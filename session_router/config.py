@@ -153,7 +153,7 @@ def _defaults() -> Any:
 
 class Config(Table):
     """The whole config. Each agent in ``agents`` is complete: language, words, constants and model that
-    stand at the top are already in it where it does not set its own."""
+    stand at the top are already in it where it does not set its own, and the other agents are among its ``bots``."""
 
     language: Language = "zh"
     data_dir: Path | None = None
@@ -224,10 +224,13 @@ class Config(Table):
         top = info.data
         if not {"language", "words", "limits", "model"} <= top.keys():
             return agents  # one of them is wrong, which is reported by itself
+        ours = frozenset(agent.jid for agent in agents.values() if agent.jid)
         return {
             name: agent.model_copy(
                 update={
                     "name": name,
+                    # Bots like any others, or two of ours in one room would go on for ever.
+                    "bots": agent.bots | ours - {agent.jid},
                     "language": agent.language or top["language"],
                     "words": top["words"].joined(agent.words),
                     "limits": LimitKeys(**{**top["limits"].given(), **agent.limits.given()}),

@@ -16,7 +16,8 @@ _TEXTS = {
         "「{title}」的第 {turn} 轮在中途断了（{when}开始）{calls}；{then}。",
         "“{title}” was cut off in the middle of turn {turn}, which began {when}{calls}; {then}.",
     ),
-    "calls": ("，{many} 个命令没有结果（{names}）", ", with {many} command(s) left without a result ({names})"),
+    "call": ("，有一个命令没有结果（{names}）", ", with one command left without a result ({names})"),
+    "calls": ("，{many} 个命令没有结果（{names}）", ", with {many} commands left without a result ({names})"),
     "goes_on": ("现在接着做", "it is taken up again now"),
     "is_left": ("没有得到回答，需要的话请再说一次", "it has no answer, so say it again if it still matters"),
     "long_ago": ("不知何时", "at an unknown time"),
@@ -38,7 +39,8 @@ def in_words(found: TakenUp, lang: str, at: float, *, cut: bool, goes_on: bool =
     title = show_title(found.title, lang=lang)
     if cut and found.interrupted is not None:
         names = [one_line(call.name) or "?" for call in found.open_calls if call.turn == found.interrupted]
-        calls = _say(lang, "calls", many=len(names), names=", ".join(names)) if names else ""
+        key = "call" if len(names) == 1 else "calls"
+        calls = _say(lang, key, many=len(names), names=", ".join(names)) if names else ""
         when = _say(lang, "long_ago") if found.since is None else age(lang, at - found.since)
         then = _say(lang, "goes_on" if goes_on else "is_left")
         said.append(_say(lang, "cut", title=title, turn=found.interrupted, when=when, calls=calls, then=then))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from session_router.agent_config import AgentConfig
 from session_router.config_errors import ConfigError, Problem
 
 if TYPE_CHECKING:
-    from channels.xmpp import Connection, XmppAccount, XmppChannel
+    from channels.xmpp import Connection, Timing, XmppAccount, XmppChannel
     from fsm.ports import Clock
     from session_router.channel_makers import Made, Making
 
@@ -19,7 +20,8 @@ KIND = "xmpp"
 
 
 def account_of(settings: AgentConfig, environ: Mapping[str, str], *, resource: str = "") -> XmppAccount:
-    """The account of an agent; ``resource`` for a connection beside the usual one, which then asks for no history.
+    """The account of an agent; ``resource`` for a connection beside the usual one, which then asks for no history, and
+    has a priority below zero: a direct message goes to the usual one, or waits for it.
 
     Raises ConfigError, also where the password is not to be had.
     """
@@ -45,6 +47,7 @@ def account_of(settings: AgentConfig, environ: Mapping[str, str], *, resource: s
             ca_file=xmpp.ca_file,
             history=0 if resource else xmpp.history,
             answer_missed=xmpp.answer_missed,
+            priority=-1 if resource else 0,
         )
     except ValueError as error:
         key, _, text = str(error).partition(": ")
@@ -55,8 +58,8 @@ def _wrong(settings: AgentConfig, key: str, text: str) -> ConfigError:
     return ConfigError([Problem(("agents", settings.name, key), text)])
 
 
-def make(making: Making) -> Made | None:
-    """The channel of an agent that has a jid. Raises ConfigError."""
+def make(making: Making, timing: Timing | None = None) -> Made | None:
+    """The channel of an agent that has a jid, with other waits than the usual ones if given. Raises ConfigError."""
     settings = making.settings
     if not settings.jid:
         return None
@@ -64,6 +67,8 @@ def make(making: Making) -> Made | None:
     from session_router.channel_makers import ChannelState, Made
 
     account = account_of(settings, making.environ)
+    if timing is not None:
+        account = replace(account, timing=timing)
 
     def report(now: Connection) -> None:
         making.report(ChannelState(now.state.value, now.state is State.JOINED, now.link))

@@ -11,7 +11,7 @@ from fsm.language.context import format_context
 from fsm.language.durations import parse_duration
 from fsm.language.texts import duration, say, session_list
 from fsm.language.titles import show_title
-from fsm.ports import SessionInfo
+from fsm.ports import SessionInfo, SourceError
 from fsm.sessions import session_id_for
 
 BUILTIN = Registry()
@@ -90,7 +90,10 @@ async def current_session(ctx: CommandContext) -> str:
 @BUILTIN.command(zh="新建名为 TITLE 的会话并切换过去")
 async def new_session(ctx: CommandContext, title: str) -> str:
     """Make a session of that title and bind it."""
-    made = await ctx.sessions.create(title, session_id=session_id_for(ctx.message.ref), at=ctx.at)
+    try:
+        made = await ctx.sessions.create(title, session_id=session_id_for(ctx.message.ref), at=ctx.at)
+    except SourceError as error:
+        raise CommandError(str(error)) from error
     if made is None:
         raise CommandError(say(ctx.lang, "cannot_create"))
     return _bind(ctx, made)

@@ -16,7 +16,7 @@ from fsm.effects import Disposition
 from fsm.events import Choice
 from fsm.language.texts import age, duration, say
 from fsm.language.titles import show_title
-from fsm.ports import InboxRow
+from fsm.ports import InboxRow, SourceError
 from fsm.sessions import Sessions, session_id_for
 
 HISTORY = 5
@@ -94,7 +94,10 @@ async def new(asked: Asked) -> Answer:
     title = asked.argument.strip()
     if not title:
         return Answer(say(asked.lang, "usage_new"))
-    made = await asked.sessions.create(title, session_id=session_id_for(asked.ref), at=asked.at)
+    try:
+        made = await asked.sessions.create(title, session_id=session_id_for(asked.ref), at=asked.at)
+    except SourceError as error:
+        return Answer(str(error))
     if made is None:
         return Answer(say(asked.lang, "cannot_create"))
     text = say(asked.lang, "bound", title=show_title(made.title, lang=asked.lang), source=made.source)

@@ -61,7 +61,7 @@ from fsm.ports import (
 from fsm.rows import Row
 from fsm.runner.delivery import Delivery
 from fsm.runner.expiry import expiry, overdue
-from fsm.runner.ledger import NOTHING, outgoing
+from fsm.runner.ledger import JOURNAL, NOTHING, outgoing
 from fsm.runner.ledger import change as ledger_change
 from fsm.runner.observer import Observer
 from fsm.runner.receipt import Receipt
@@ -714,8 +714,9 @@ class Engine:
 
     def _undelivered(self, outgoing: Outgoing, final: bool) -> None:
         event = DeliveryFailed(
-            self.clock.now(), send=outgoing.id, message=outgoing.message, tries=outgoing.tries, final=final
-        )
+            self.clock.now(), send=outgoing.id, message=outgoing.message, tries=outgoing.tries, final=final,
+            record=outgoing.channel == JOURNAL,
+        )  # fmt: skip
         self._post(outgoing.key, _Fact(event))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -22,7 +22,7 @@ from fsm.conversation import Key, State
 from fsm.language.recognise import Kind, recognise
 from fsm.language.words import WORDS, Words
 from fsm.ports import InboxRow, SessionInfo, StepRecord, Store
-from fsm.sessions import Sessions
+from fsm.sessions import Sessions, session_id_for
 
 REPLAYABLE = {"replied", "silent", "muted", "duplicate", "refused", "failed", "stopped"}
 LEFT_OUT = {"why_too_many"}
@@ -50,7 +50,7 @@ async def export(
     agent = agent or Agent(key.agent)
     rows = [row for row in reversed(await store.history(key, limit)) if _belongs(row)]
     told = [_Told(row, tuple(await store.steps(f"{key.agent}/{key.channel}/{row.message.id}"))) for row in rows]
-    made = {f"own_{key.agent}/{key.channel}/{row.message.id}" for row in rows}
+    made = {session_id_for(f"{key.agent}/{key.channel}/{row.message.id}") for row in rows}
     there = [s for s in (await sessions.list(agent, key.sender)).sessions if s.id not in made]
     hide = _Mask(agent.words, {session.id for session in there}) if mask else _Mask.off()
     start = rows[0].message.at if rows else 0.0

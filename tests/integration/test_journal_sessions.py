@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from fsm.agent import Agent
 from fsm.conversation import Bound, State
 from fsm.effects import Disposition
 from fsm.events import Choice
-from fsm.ports import ChatMessage, ModelError, Reply
+from fsm.ports import ChatMessage, ModelError, Reply, SourceError
 from session_router.router import SessionRouter
 from session_router.scenario.script import Answer as Scripted
 from session_router.scenario.story import Bot
@@ -201,6 +202,31 @@ def test_a_message_that_was_stopped_before_it_had_the_session_leaves_nothing_the
     bot.waits(seconds=20)
 
     assert [record[3] for record in records(bot, session)] == ["开始", "一", "甲", "甲的"]
+
+
+def test_a_record_waits_for_as_long_as_its_journal_cannot_be_written(bot: Bot) -> None:
+    bot.answers("一", "二")
+    alice = bot.person("alice", channel="tg")
+    alice.says("开始")
+    session = alice.bound
+    assert session is not None
+    take = bot.stage.journals.take_record
+    refused: list[float] = []
+
+    async def refuse(*args: Any, **named: Any) -> None:
+        refused.append(bot.stage.clock.now())
+        raise SourceError("the disk is full", kind="unreadable", source="journal")
+
+    bot.stage.journals.take_record = refuse  # type: ignore[method-assign]
+    alice.says("继续")
+    assert alice.hears() == ["一", "二"], "the answer does not wait for the disk"
+    bot.waits(hours=1)
+    assert len(refused) > 20, "far more often than a text is tried"
+    assert len(records(bot, session)) == 2
+    bot.stage.journals.take_record = take  # type: ignore[method-assign]
+    bot.waits(minutes=2)
+
+    assert [record[3] for record in records(bot, session)] == ["开始", "一", "继续", "二"]
 
 
 def test_tokens_of_an_answer_that_was_asked_for_again_are_counted(bot: Bot) -> None:

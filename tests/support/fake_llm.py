@@ -63,6 +63,10 @@ class FakeLLM:
         self.host = f"http://127.0.0.1:{self._server.server_address[1]}"
         self.url = f"{self.host}/v1"
 
+    def answer_to(self, request: dict[str, Any]) -> Answer:
+        """What to say to a chat request; here whatever comes next."""
+        return self.next()
+
     def next(self) -> Answer:
         return self.answers.popleft() if len(self.answers) > 1 else self.answers[0]
 
@@ -105,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.llm.requests.append(body)
         self.llm.headers.append({name.lower(): value for name, value in self.headers.items()})
         self.llm.asked.set()
-        answer = self.llm.next()
+        answer = self.llm.answer_to(body)
         if answer.status != 200:
             self._json(answer.status, {"error": {"message": answer.error, "type": "fake_error"}})
         elif answer.body is not None:

@@ -23,7 +23,7 @@ import pytest
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "xmpp"
 HOST = "xmpp.test"
-PEOPLE = ("bot", "alice", "bob", "mallory")
+PEOPLE = ("bot", "alice", "bob", "mallory", "mohe", "zhiwei", "xiaoguo")
 """Accounts that there are; the password of each is ``pw-`` and the name."""
 
 

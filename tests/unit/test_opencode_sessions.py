@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from fsm.conversation import Bound
-from fsm.ports import MayBeAway, ModelError, SessionSource, SourceError, Talks, WritableSource
+from fsm.ports import ChatMessage, MayBeAway, ModelError, SessionSource, SourceError, Talks, WritableSource
 from fsm.sessions import Sessions
+from session_router.router import SessionRouter
+from storage.journal import JournalSource
 from storage.memory import MemoryStore
 from storage.opencode import OpenCodeServer, OpenCodeSessions, OpenCodeSource, SessionNotFound
+from storage.sqlite import SqliteStore
 
 NOBODY = "http://127.0.0.1:9"
 """The discard port: nothing listens there."""
@@ -61,6 +65,27 @@ async def test_a_turn_there_is_one_of_our_model_while_it_is_away() -> None:
     assert (await sessions.kept(bound)).kept == "store"
     assert "does not answer" in await sessions.away(bound)
     await sessions.close()
+
+
+async def test_where_it_is_the_only_place_for_a_new_session_whoever_wants_one_is_told(tmp_path: Path) -> None:
+    class Eager:
+        async def chat(self, messages: Sequence[ChatMessage], *, session_id: str) -> str:
+            return "##new_session:plans##" if len(messages) < 3 else messages[-1]["content"]
+
+    source = unreachable(None)
+    journal = JournalSource(tmp_path / "sessions")
+    for sources in ((source,), (source, journal)):
+        store = SqliteStore(tmp_path / f"{len(sources)}.db")
+        async with SessionRouter(bridge=Eager(), store=store, sources=sources) as router:
+            if len(sources) == 1:
+                for text in ("/new plans", "hello"):
+                    told = await router.route("tg", "a", text) or ""
+                    assert f"the OpenCode server at {NOBODY} does not answer" in told
+            else:
+                router.sessions.writable = source
+                await journal.create("ours", session_id="ses_ours", at=0.0)
+                assert "[new_session] " in (answer := await router.route("tg", "a", "hello") or "")
+                assert "does not answer" in answer
 
 
 @pytest.mark.parametrize("file", [None, Path("/nowhere/opencode.db")])
