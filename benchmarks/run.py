@@ -15,7 +15,7 @@ from typing import Protocol
 if __package__ in (None, ""):  # started as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks import engine, machine, memory, opencode, prompt, startup, step
+from benchmarks import engine, journal, machine, memory, opencode, prompt, startup, step
 from benchmarks.measure import Row
 
 RESULTS = Path(__file__).parent / "results"
@@ -32,6 +32,7 @@ COMPARISONS: dict[str, Comparison] = {
     "startup": startup.compare,
     "opencode": opencode.compare,
     "prompt": prompt.compare,
+    "journal": journal.compare,
 }
 
 HEAD = ("what", "ours", "peer", "ratio", "limit", "ok")

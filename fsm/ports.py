@@ -412,9 +412,6 @@ class Store(Protocol):
     async def meta_with_prefix(self, prefix: str) -> Sequence[tuple[str, str]]:
         """(key, value) of every meta key that begins so, by key."""
 
-    async def newest_lines(self, sessions: Sequence[str]) -> Mapping[str, float]:
-        """When each of these sessions got its newest kept line; those without one are left out."""
-
     async def outbox(self, limit: int = 100) -> Sequence[Outgoing]:
         """Texts not yet delivered, in order."""
 

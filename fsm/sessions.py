@@ -197,7 +197,9 @@ class Sessions:
     async def away(self, bound: Bound) -> str:
         """Why the agent of that session cannot be talked to just now; empty where it can, or where there is none."""
         source = self._source(bound.source)
-        return await source.away() if isinstance(source, MayBeAway) else ""
+        if source is None or not is_a(type(source), MayBeAway):
+            return ""
+        return await cast(MayBeAway, source).away()
 
     def agent_of(self, bound: Bound) -> Talks | None:
         """The agent that runs the turns of that session itself, None where a model of ours does."""

@@ -206,11 +206,6 @@ class MemoryStore:
         self._check_open()
         return _newest(sorted(self._lines.get(clean(session), []), key=lambda line: line.at), limit)
 
-    async def newest_lines(self, sessions: Sequence[str]) -> Mapping[str, float]:
-        self._check_open()
-        kept = ((session, self._lines.get(clean(session))) for session in sessions)
-        return {session: max(line.at for line in lines) for session, lines in kept if lines}
-
     async def get_meta(self, key: str) -> str | None:
         self._check_open()
         return self._meta.get(clean(key))

@@ -285,15 +285,6 @@ class SqliteStore:
                  ORDER BY at DESC, seq DESC LIMIT ?"""
         return [Line(*row) for row in reversed(await self._rows(sql, (clean(session), max(limit, 0))))]
 
-    async def newest_lines(self, sessions: Sequence[str]) -> Mapping[str, float]:
-        sql = "SELECT max(at) FROM lines WHERE session = ?"
-
-        def work(raw: sqlite3.Connection) -> dict[str, float]:
-            found = ((session, raw.execute(sql, (clean(session),)).fetchone()[0]) for session in sessions)
-            return {session: at for session, at in found if at is not None}
-
-        return await self._do(work, writes=False)
-
     async def get_meta(self, key: str) -> str | None:
         rows = await self._rows("SELECT value FROM state_meta WHERE key = ?", (clean(key),))
         return rows[0][0] if rows else None

@@ -539,8 +539,6 @@ async def test_lines_are_the_newest_by_time_and_each_id_is_kept_once(opened: Ope
     assert await store.lines("ses_a", limit=2) == lines[3:]
     assert await store.lines("ses_b") == lines[:1]
     assert await store.lines("ses_a", limit=0) == []
-    asked = ["ses_a", "ses_b", "ses_c", "ses_a\x00"]
-    assert await store.newest_lines(asked) == {"ses_a": T0 + 4, "ses_b": T0}
 
 
 async def test_lines_without_an_id_repeat_nothing_and_of_one_instant_keep_their_order(store: Store) -> None:
@@ -612,7 +610,6 @@ async def test_half_a_surrogate_pair_is_replaced_wherever_it_stands(opened: Open
     assert (row.key, row.disposition, row.reason) == (clean_key, "replied", good)
     assert await store.outbox() == [Outgoing(good, clean_key, good, good, good, good)]
     assert await store.lines(bad) == [Line("user", good, T0, good, good)]
-    assert await store.newest_lines([bad]) == {bad: T0}
     assert [step.data for step in await store.steps(bad)] == [good]
     assert await store.get_meta(bad) == good
     assert await store.history(key) == [row]
