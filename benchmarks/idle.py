@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 if __package__ in (None, ""):  # started as a file
@@ -141,7 +142,8 @@ def table(idle: Idle) -> list[tuple[str, str, str]]:
 
 def report(idle: Idle) -> str:
     lines = ["# Three agents idle in a room", "", "Written by `python -m benchmarks.idle --save NAME`.", ""]
-    lines += [f"- {name}: {value}" for name, value in machine.describe().items()]
+    facts = machine.describe() | {"slixmpp": version("slixmpp")}
+    lines += [f"- {name}: {value}" for name, value in facts.items()]
     lines += ["", "| what | seen | limit |", "|---|---|---|"]
     lines += [f"| {what} | {seen} | {limit or '-'} |" for what, seen, limit in table(idle)]
     return "\n".join([*lines, ""])

@@ -107,7 +107,12 @@ class Chat:
         else:
             binding = await self.desk.binding(self.key, now, at)
         bound, problem = binding.bound, binding.problem
-        session = await self._named(bound) if bound else (problem.partition("\n")[0] or say(self.lang, "none"))
+        if bound is not None:
+            session = await self._named(bound)
+        elif now.manual is None and self.agent.make_sessions and self.sessions.writable is not None:
+            session = say(self.lang, "new_with_the_next")
+        else:
+            session = problem.partition("\n")[0] or say(self.lang, "none")
         muted = now.muted_until is not None and now.muted_until > at
         busy = now.state is State.COMMAND_LOOPING
         return Status(now.state.value, session, len(now.queue), muted, busy)

@@ -52,7 +52,9 @@ def sources_of(
 def _opencode(config: Config, environ: Mapping[str, str]) -> SessionSource | None:
     path, server = config.sources.opencode, config.sources.opencode_server
     if server is None:
-        return OpenCodeSource(path) if path is not None else None
+        # Nobody asked for OpenCode where its usual place is empty: no need to name it in every answer.
+        asked = "opencode" in config.sources.model_fields_set or bool(environ.get("OPENCODE_DB"))
+        return OpenCodeSource(path) if path is not None and (asked or path.exists()) else None
     from storage.opencode import OpenCodeServer, OpenCodeSessions
 
     # The database in its usual place belongs to a server on this machine; another one's has to be named.

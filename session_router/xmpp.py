@@ -66,7 +66,7 @@ def make(making: Making, timing: Timing | None = None) -> Made | None:
     from channels.xmpp import State, XmppChannel
     from session_router.channel_makers import ChannelState, Made
 
-    account = account_of(settings, making.environ)
+    account = replace(account_of(settings, making.environ), places=making.folder / f"xmpp-{settings.name}.json")
     if timing is not None:
         account = replace(account, timing=timing)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from fsm.ports import StoreError
@@ -90,6 +90,13 @@ CREATE TABLE state_meta (key TEXT PRIMARY KEY, value TEXT){_STRICT};
 """
 
 _ADVICE = "Name another file for the store, or move this one away."
+
+
+def make_private(path: Path) -> None:
+    """Make a missing file for its owner alone: it will hold what people wrote. SQLite gives the files
+    beside it the same rights."""
+    with suppress(OSError):  # it is there already, or opening it says better what is wrong
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def check_file(path: Path) -> None:

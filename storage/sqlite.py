@@ -31,7 +31,7 @@ from fsm.ports import (
 from storage.codec import clean, decode, decode_readable, encode
 from storage.dispositions import admitted_at, check_admission, check_known, settled_at
 from storage.group_commit import GroupCommit, Work
-from storage.schema import BUSY_SECONDS, OPEN_MESSAGE, check_file, explain, prepare
+from storage.schema import BUSY_SECONDS, OPEN_MESSAGE, check_file, explain, make_private, prepare
 
 log = logging.getLogger("session_router.store")
 
@@ -116,6 +116,7 @@ class SqliteStore:
         if self._connection is not None:
             return
         check_file(self.path)
+        make_private(self.path)
         # isolation_level=None: transactions begin and end where we say so.
         connection = aiosqlite.connect(self.path, isolation_level=None, timeout=BUSY_SECONDS)
         # An engine that dies without closing its store must not hang at the interpreter's exit.

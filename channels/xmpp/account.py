@@ -32,6 +32,8 @@ class XmppAccount:
     room while the link was down is a message like any other up to this age (seconds), then only history.
     ``priority`` is that of the presence (RFC 6121): with a negative one the server hands over nothing that is for
     the account as a whole, which a second connection beside the bot's own must not take away from it.
+    ``places`` is a file that keeps where the rooms were left: what was said since is then missed and not history, also
+    where a new process asks.
     """
 
     jid: str
@@ -48,6 +50,7 @@ class XmppAccount:
     history: int = 20
     answer_missed: float = 600.0
     priority: int = 0
+    places: Path | None = None
     body_bytes: int = BODY_BYTES
     timing: Timing = field(default_factory=Timing)
 

@@ -139,6 +139,7 @@ class XmppChannel:
                 self._hearing.presence, self._sender.acked, self._inbox.taken,
             )  # fmt: skip
             self._wire_or_none = Wire(self.account, self.account.password(), listener, self._spawn)
+            self._hearing.remember()
         self._take(Started())
 
     async def reached(self, *states: State) -> State:
@@ -156,9 +157,10 @@ class XmppChannel:
             await asyncio.wait({over, idle}, return_when=asyncio.FIRST_COMPLETED)
             over.cancel()
             idle.cancel()
+        entered = self._entered_rooms()
         self._take(Stopped())
         if drain:
-            await self._inbox.taken()
+            await self._hearing.keep(entered)
         if self._wire_or_none is not None:
             await self._wire_or_none.close()
             self._wire_or_none = None
@@ -386,12 +388,20 @@ class XmppChannel:
                     # XEP-0410: other errors come from the other clients of our account, or say nothing.
                     if error.condition in ("not-acceptable", "item-not-found"):
                         self._left(address, Cause.TECHNICAL, "the room says that we are not in it")
+            await self._hearing.keep(self._entered_rooms())
 
     # -- what is heard of rooms ------------------------------------------------------------------
 
     async def _catch_up(self, room: str, link: int) -> None:
         await self._hearing.catch_up(room)
         self._take(RoomCaughtUp(link, room))
+        self._spawn(self._hearing.keep(self._entered_rooms()))
+
+    def _entered_rooms(self) -> frozenset[str]:
+        """Those in which nothing can be said that is not heard, as far as is known."""
+        if self.state not in (State.JOINING, State.JOINED):
+            return frozenset()
+        return frozenset(room.address for room in self._now.rooms if room.standing is Standing.IN)
 
     def _entered(self, room: str, created: bool) -> None:
         self._take(RoomEntered(self._on_the_wire, room, created))

@@ -85,7 +85,10 @@ def is_of_another_link(now: Connection, event: OfLink) -> bool:
 def is_of_no_room(now: Connection, event: OfRoom) -> bool:
     """The room is not ours, or no longer in a standing that could bring this."""
     room = now.room(event.room)
-    return room is None or room.standing is Standing.GONE
+    if room is None or room.standing is Standing.GONE:
+        return True
+    # A text that was on its way when we were put out comes back as "you are not in it": no reason to go back in.
+    return room.standing is Standing.OUT and isinstance(event, RoomLost) and event.cause is not Cause.DESTROYED
 
 
 def is_out_of_turn(now: Connection, event: RoomCaughtUp) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from channels.xmpp.events import (
     Cause,
 )
 from channels.xmpp.inbox import Inbox
+from channels.xmpp.places import Places
 from channels.xmpp.recent import Recent
 from channels.xmpp.sending import Sender
 from channels.xmpp.stanzas import (
@@ -104,11 +105,29 @@ class Hearing:
         """Ids that our own messages can be replied to under."""
         within = account.timing.answer
         self.archive = Archive(self._me, lambda to, query: wire().query(to, "set", query, within))
+        self._places = Places(account.places)
         self.greeted = asyncio.Event()
         """Set once we are available."""
         self._has_stanza_ids = False
         self._direct_last, self._direct_since = "", 0.0
         self._direct_waiting: list[Element] | None = None
+
+    # -- over a restart --------------------------------------------------------------------------
+
+    def remember(self) -> None:
+        """Take up where an earlier process left the rooms."""
+        for room, (last, since) in self._places.load(self._clock.now(), self._account.answer_missed).items():
+            if (seat := self.seats.get(room)) is not None and not seat.since:
+                seat.last, seat.since = last, since
+
+    async def keep(self, rooms: Collection[str]) -> None:
+        """Keep where the rooms stand, once that is safe; in ``rooms`` everything is known up to now."""
+        now = self._clock.now()
+        places = {
+            room: (seat.last, now if room in rooms else seat.since) for room, seat in self.seats.items() if seat.since
+        }
+        await self._inbox.taken()
+        self._places.save(places)
 
     # -- a new session ---------------------------------------------------------------------------
 

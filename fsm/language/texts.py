@@ -152,6 +152,7 @@ TEXTS: dict[str, tuple[str, str]] = {
         "record: {problem}",
     ),
     "none": ("无", "none"),
+    "new_with_the_next": ("下一条消息会新建会话", "a new one with your next message"),
     "yes_for": ("还有 {minutes}", "for another {minutes}"),
     "no": ("否", "no"),
     "why_head": ("最近的消息：", "The last messages:"),

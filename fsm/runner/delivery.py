@@ -127,7 +127,9 @@ class Delivery:
                         raise DeliveryError(f"no channel named {outgoing.channel!r} is open", final=True)
                     await channel.send(outgoing)
                 except Exception as error:  # an adapter's surprise is a failed delivery like any other
-                    if not isinstance(error, DeliveryError):
+                    if isinstance(error, DeliveryError):
+                        log.warning("text %s was not delivered: %s", outgoing.id, error)
+                    else:
                         log.exception("channel %s failed", outgoing.channel)
                     line.held = True
                     line.waiting[0] = replace(outgoing, tries=outgoing.tries + 1)

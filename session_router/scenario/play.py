@@ -104,6 +104,7 @@ class Player:
             self.stage.crash(crash_at[0], crash_at[1], crash_at[2])
         self._last: Delivered | None = None
         self._messages = 0
+        self._ours: set[str] = set()
 
     async def run(self, *, to_the_end: bool = False) -> Run:
         """Play all steps; with ``to_the_end`` also wait for what the last of them left open."""
@@ -255,6 +256,7 @@ class Player:
         session = ScriptedSession(entry.id, entry.title, start + active, lines, entry.parent, entry.archived, source)
         if source == self.stage.journals.name:
             self.stage.write_journal(session)
+            self._ours.add(entry.id)  # what the file put there is no event of a step
         else:
             holder.sessions[entry.id] = session
 
@@ -301,7 +303,7 @@ class Player:
         return found.value if found is not None else None
 
     def _journal_lengths(self) -> dict[str, int]:
-        sessions = {where for seen in self.stage._seen.values() for where, _ in seen.journal}
+        sessions = {where for seen in self.stage._seen.values() for where, _ in seen.journal} | self._ours
         return {session: len(self.stage.journal(session)) for session in sessions}
 
     def _journal_since(self, before: dict[str, int], session: str | None) -> list[str]:

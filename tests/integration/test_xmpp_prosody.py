@@ -552,3 +552,52 @@ async def test_nothing_of_the_library_is_left_behind(server: Server, room: str) 
         async with asyncio.timeout(5):
             while left := asyncio.all_tasks() - before:
                 await asyncio.wait(left, timeout=0.1)
+
+
+async def test_what_is_said_between_two_processes_is_missed_and_not_history(
+    server: Server, room: str, tmp_path: Path
+) -> None:
+    async with person(server, "alice") as alice:
+        await alice.joins(room, "Alice")
+        async with bot(server, room, places=tmp_path / "places.json") as before:
+            alice.says(room, "before", "groupchat")
+            await before.hears("before")
+            await before.channel.close()
+        alice.says(room, "between", "groupchat")
+        await alice.hears("between")
+        async with bot(server, room, places=tmp_path / "places.json") as after:
+            between = await after.hears("between")
+
+            assert not between.delayed
+            assert after.texts == ["between"]
+
+
+async def test_a_text_that_a_crashed_process_had_brought_to_its_room_is_not_sent_again(
+    server: Server, room: str, tmp_path: Path
+) -> None:
+    async with person(server, "alice") as alice:
+        await alice.joins(room, "Alice")
+        alice.says(room, "hello", "groupchat")
+        await alice.hears("hello")
+        async with bot(server, room, places=tmp_path / "places.json") as crashed:
+            await crashed.hears("hello")
+            await crashed.sends(room, "mine", id="answer")
+        async with bot(server, room, places=tmp_path / "places.json") as our:
+            await our.sends(room, "mine", id="answer")
+            await our.sends(room, "and on")
+            await alice.hears("and on")
+
+            assert alice.bodies(f"{room}/小小莫") == ["mine", "and on"]
+
+
+@pytest.mark.parametrize("kept", ["{", "[1]", '{"ROOM": 3}', '{"ROOM": ["x", 1.0]}', '{"ROOM": ["x", 9e12]}'])
+async def test_a_place_that_is_old_or_cannot_be_read_makes_it_history(
+    server: Server, room: str, tmp_path: Path, kept: str
+) -> None:
+    (tmp_path / "places.json").write_text(kept.replace("ROOM", room))
+    async with person(server, "alice") as alice:
+        await alice.joins(room, "Alice")
+        alice.says(room, "long ago", "groupchat")
+        await alice.hears("long ago")
+        async with bot(server, room, places=tmp_path / "places.json") as our:
+            assert (await our.hears("long ago")).delayed

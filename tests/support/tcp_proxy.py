@@ -24,7 +24,11 @@ class Proxy:
         if self.refusing:
             writer.transport.abort()
             return
-        back, there = await asyncio.open_connection("127.0.0.1", self.target)
+        try:
+            back, there = await asyncio.open_connection("127.0.0.1", self.target)
+        except OSError:
+            writer.transport.abort()
+            return
         self._writers |= {writer, there}
         for source, sink in ((reader, there), (back, writer)):
             task = asyncio.ensure_future(self._pump(source, sink))

@@ -223,6 +223,23 @@ def test_an_agent_says_everything_about_itself_in_one_table(desk: Desk) -> None:
         words=core.words)  # fmt: skip
 
 
+def test_the_other_agents_are_bots_to_each_of_them(desk: Desk) -> None:
+    config = desk.load("""
+        [agents.mohe]
+        jid = "mohe@yoin.fun"
+        bots = ["helper@bots.example"]
+        [agents.zhiwei]
+        jid = "zhiwei@yoin.fun"
+        [agents.local]
+    """)
+
+    assert {name: set(agent.to_agent().bots) for name, agent in config.agents.items()} == {
+        "mohe": {"helper@bots.example", "zhiwei@yoin.fun"},
+        "zhiwei": {"mohe@yoin.fun"},
+        "local": {"mohe@yoin.fun", "zhiwei@yoin.fun"},
+    }
+
+
 def test_what_stands_at_the_top_holds_for_agents_that_do_not_say_otherwise(desk: Desk) -> None:
     config = desk.load("""
         language = "zh"

@@ -837,6 +837,15 @@ def test_the_file_is_where_opencode_looks_for_it(environ: dict[str, str], expect
     assert default_path(environ) == Path(expected)
 
 
+def test_a_relative_path_that_is_not_in_the_data_folder_is_meant_from_here(
+    real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(real.parent)
+    environ = {"HOME": str(tmp_path / "home"), "OPENCODE_DB": f"../{real.parent.name}/{real.name}"}
+
+    assert default_path(environ) == real.resolve()
+
+
 async def test_without_a_path_the_environment_decides(real: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENCODE_DB", str(real))
     assert len(await OpenCodeSource().list()) == 11

@@ -429,3 +429,14 @@ async def test_a_writer_that_was_cancelled_leaves_no_caller_waiting(tmp_path: Pa
         assert all(outcome is None or isinstance(outcome, StoreError) for outcome in outcomes)
         with pytest.raises(StoreError):
             await store.commit(Change(HMO, settled=(Settled("m1", "silent"),)))
+
+
+async def test_what_people_wrote_is_for_the_owner_alone(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "engine.db")
+    await store.open()
+    await store.set_meta("k", "v")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    await store.close()
+
+    assert modes
+    assert set(modes.values()) == {0o600}

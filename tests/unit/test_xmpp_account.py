@@ -7,11 +7,14 @@ import sys
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from channels.xmpp import XmppAccount, XmppChannel, XmppMissing
 from channels.xmpp.channel import sendable, wire_bytes
 from fsm.ports import Inbound
+from session_router.agent_config import AgentConfig
 from session_router.clock import SystemClock
+from session_router.xmpp import account_of
 
 
 def account(**settings: Any) -> XmppAccount:
@@ -79,3 +82,12 @@ def test_what_xml_cannot_hold_is_replaced() -> None:
 
 def test_the_size_of_a_text_is_what_it_takes_on_the_wire() -> None:
     assert [wire_bytes(text) for text in ("ab", "字", "<&>")] == [2, 3, 4 + 5 + 4]
+
+
+def test_a_connection_beside_the_bots_own_takes_no_direct_messages_and_no_history() -> None:
+    settings = AgentConfig(name="bot", jid="bot@example.org", password=SecretStr("secret"))
+
+    usual, beside = account_of(settings, {}), account_of(settings, {}, resource="send-1")
+
+    assert (usual.priority, usual.resource, usual.history) == (0, "session-router", 20)
+    assert (beside.priority, beside.resource, beside.history) == (-1, "send-1", 0)

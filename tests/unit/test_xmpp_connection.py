@@ -241,6 +241,18 @@ def test_a_bot_that_was_put_out_by_a_fault_comes_back_and_one_by_a_person_does_n
     assert (story.standing(A), story.standing(B)) == (Standing.OUT, Standing.IN)
 
 
+@pytest.mark.parametrize("cause", [cause for cause in Cause if cause is not Cause.DESTROYED])
+def test_a_text_that_comes_back_after_a_kick_is_no_reason_to_go_in_again(cause: Cause) -> None:
+    story = Story(A)
+    story.sees(Started(), LinkUp(1), Greeted(1), RoomEntered(1, A), RoomCaughtUp(1, A))
+    story.sees(RoomLost(1, A, Cause.KICKED, "", 0.0))
+    assert story.owed
+
+    assert story.sees(RoomLost(1, A, cause, "not in the room", 0.0)) is JOINED
+
+    assert (story.standing(A), story.owed) == (Standing.OUT, [])
+
+
 def test_a_room_that_is_lost_while_it_is_caught_up_with_is_not_taken_for_entered() -> None:
     story = Story(A)
     story.sees(Started(), LinkUp(1), Greeted(1), RoomEntered(1, A), RoomLost(1, A, Cause.KICKED, "", 0.0))
