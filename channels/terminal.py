@@ -7,9 +7,12 @@ without a trace. Answers and log lines are printed above, and stay.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -79,7 +82,7 @@ class TerminalConsole(Console):
             key_bindings=self._keys(), style=STYLE,
         )  # fmt: skip
         self._status = await status()
-        with patch_stdout():
+        with patch_stdout(), _keys_kept():
             while True:
                 try:
                     text = await self._session.prompt_async()
@@ -173,3 +176,28 @@ def _history(file: Path) -> History:
         return FileHistory(str(file))
     except OSError:
         return InMemoryHistory()
+
+
+@contextmanager
+def _keys_kept() -> Iterator[None]:
+    """Keep Ctrl-C and Ctrl-D keys for as long as the prompt reads them.
+
+    While an answer is printed above it, prompt_toolkit puts the terminal back into its usual mode for some
+    milliseconds, in which the terminal itself would take Ctrl-D for an end of input and swallow it, and turn
+    Ctrl-C into a signal. Without these two characters it keeps them for the prompt.
+    """
+    try:
+        import termios
+    except ImportError:  # Windows, where reading keys changes no mode
+        yield
+        return
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    kept = termios.tcgetattr(fd)
+    disabled = os.fpathconf(fd, "PC_VDISABLE").to_bytes(1, "big")
+    kept[6][termios.VEOF] = kept[6][termios.VINTR] = disabled
+    termios.tcsetattr(fd, termios.TCSADRAIN, kept)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)

@@ -89,7 +89,7 @@ SPELLINGS: Mapping[str, str] = {name.upper(): name for name in LIMITS} | {
     "DB_PATH": "opencode",
     "db_path": "opencode",
 }
-"""The original's names of keys, and ours."""
+"""The names that older setups of this router have for keys, and ours."""
 
 
 class _LimitsBase(Table):
@@ -104,7 +104,7 @@ class _LimitsBase(Table):
 
 
 def one_spelling(values: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The same table with our names for the original's. Raises :class:`ValueError` where both stand there."""
+    """The same table with our names for those of older setups. Raises :class:`ValueError` where both stand there."""
     renamed: dict[Any, Any] = {}
     for key, value in values.items():
         own = SPELLINGS.get(key, key)

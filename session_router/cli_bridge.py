@@ -44,7 +44,8 @@ class NotRecorded(SessionRouterError):
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """What is needed of an agent. ``alone``: it is the only one in the config, so the original's single key is its."""
+    """What is needed of an agent. ``alone``: it is the only one in the config, so the single key that older setups
+    keep for all is its."""
 
     agent: Agent
     rooms: Sequence[str]

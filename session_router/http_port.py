@@ -1,4 +1,4 @@
-"""The HTTP port of one agent: local calls to the running engine. Needs ``pip install "session-router[run]"`` (aiohttp).
+"""The HTTP port of one agent: local calls to the running engine. Needs ``pip install ".[run]"`` (aiohttp).
 
 It listens on 127.0.0.1 and nowhere else, and everything but ``/healthz`` wants ``Authorization: Bearer TOKEN``.
 

@@ -1,4 +1,4 @@
-"""What one agent does, as Prometheus counts it. Needs ``pip install "session-router[run]"`` (prometheus_client).
+"""What one agent does, as Prometheus counts it. Needs ``pip install ".[run]"`` (prometheus_client).
 
 Every agent has a registry of its own, which its HTTP port shows: several ports of one process may be scraped without
 counting anything twice. Every series carries the agent's name all the same.

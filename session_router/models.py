@@ -35,7 +35,7 @@ MOST_RETRIES = 5
 ERROR_CHARS = 600
 """Characters of a provider's error text that are kept: some send whole web pages."""
 
-MEND = 'pip install "session-router[model]"'
+MEND = 'in the folder of Session Router, pip install ".[model]"'
 
 Opened = tuple["Model", Callable[[], Awaitable[None]]]
 """A model of pydantic-ai, and what closes its connections."""

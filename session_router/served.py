@@ -113,6 +113,7 @@ def wants_http(settings: AgentConfig, environ: Mapping[str, str]) -> bool:
         import aiohttp  # noqa: F401
         import prometheus_client  # noqa: F401
     except ImportError as error:
-        text = f'an HTTP port needs {error.name}: pip install "session-router[run]", or leave http_port out'
+        mend = 'in the folder of Session Router, pip install ".[run]", or leave http_port out'
+        text = f"an HTTP port needs {error.name}: {mend}"
         raise ConfigError([Problem(("agents", settings.name, "http_port"), text)]) from None
     return True

@@ -3,7 +3,7 @@
     channel = XmppChannel(XmppAccount(jid, password, nick="bot", rooms=("team@muc.example.org",)), receive, clock=clock)
     await channel.start()
 
-Needs ``pip install "session-router[xmpp]"`` (slixmpp), which is imported when the channel is started. Read
+Needs ``pip install ".[xmpp]"`` (slixmpp), which is imported when the channel is started. Read
 ``connection.py`` first: its table says what is done about every loss and refusal, ``channel.py`` does it.
 
 What is not here: OMEMO. The library for it (slixmpp-omemo with its Oldmemo) is under the AGPL, which would bind

@@ -130,7 +130,7 @@ class XmppChannel:
         except ImportError as error:
             if (error.name or "").partition(".")[0] != "slixmpp":
                 raise
-            raise XmppMissing('XMPP needs slixmpp: pip install "session-router[xmpp]"') from error
+            raise XmppMissing('XMPP needs slixmpp: in the folder of Session Router, pip install ".[xmpp]"') from error
         if self.state in (State.OFFLINE, State.REFUSED):
             if self._wire_or_none is not None:
                 await self._wire_or_none.close()

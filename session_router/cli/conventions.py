@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from session_router.cli.spoken import LANGUAGES, Both, choose, environ, pick, spoken
 
@@ -159,6 +160,9 @@ class Program(Group):
             code = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
             sys.stdout.flush()
             return code if isinstance(code, int) else 0
+        except NoArgsIsHelpError as error:
+            click.echo(error.format_message(), err=True)
+            return WRONG
         except click.UsageError as error:
             where = error.ctx.command_path if error.ctx else prog_name
             text = _usage(error).rstrip(".。")
@@ -249,7 +253,11 @@ def styled(text: str, **style: Any) -> str:
 def config_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--config", "config_file", metavar="FILE", cls=Option,
-        says=Both("The config file; by default the one that `init` writes.", "配置文件；默认用 init 写的那个。"),
+        says=Both(
+            "The config file; by default the first that is there of $SESSION_ROUTER_CONFIG, ./session-router.toml, and "
+            "the one that `init` writes.",
+            "配置文件；默认依次找 $SESSION_ROUTER_CONFIG、./session-router.toml、init 写的那个，用第一个存在的。",
+        ),
     )(function)  # fmt: skip
 
 

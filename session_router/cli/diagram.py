@@ -25,15 +25,21 @@ if TYPE_CHECKING:
     from fsm.conversation import Edge
 
 FORMATS = ("mermaid", "dot", "svg", "png", "table")
+NAMES = (
+    "conversation", "conversation-idle", "conversation-awaiting_selection", "conversation-command_looping",
+    "conversation-silenced", "xmpp", "xmpp-offline", "xmpp-connecting", "xmpp-joining", "xmpp-joined",
+    "xmpp-backing_off", "xmpp-refused",
+)  # fmt: skip
+"""What can be drawn, here as text, so that the help need not load the tables."""
 
 
 @click.command(
     "diagram", cls=Command,
     says=Both(
-        "Draw a machine from its table.\n\nNAME is a machine (conversation) or one state of it (conversation-idle). "
+        f"Draw a machine from its table.\n\nNAME is a machine or one state of it: {', '.join(NAMES)}.\n\n"
         "--live marks where a conversation stands and its last steps. --check compares the files in a folder with "
         "fresh drawings and exits 1 when they differ.",
-        "按转移表画出状态机。\n\nNAME 是一个状态机（conversation）或它的一个状态（conversation-idle）。--live 标出"
+        f"按转移表画出状态机。\n\nNAME 是一个状态机或它的一个状态：{'、'.join(NAMES)}。\n\n--live 标出"
         "某个对话的当前状态和最近几步。--check 把文件夹里的图与新画的比较，不一致时退出码为 1。",
     ),
     examples=(
@@ -80,16 +86,23 @@ def diagram(
 
 
 def _check(folder: Path) -> int:
-    from session_router.diagrams import check
+    from session_router.diagrams import check, left_over
 
     if not folder.is_dir():
         stop(f"There is no folder {folder}. Name the one with the drawings.",
              f"没有文件夹 {folder}。请指明图所在的文件夹。", WRONG)
     if wrong := check(folder):
         click.echo("\n".join(wrong))
-        mend = f"python -m session_router.diagrams {folder}"
-        stop(f"{len(wrong)} files are not as the tables say. Write them with: {mend}",
-             f"{len(wrong)} 个文件与转移表不一致。重新生成：{mend}")  # fmt: skip
+        extra = left_over(folder)
+        stale, mend = len(wrong) - len(extra), f"python -m session_router.diagrams {folder}"
+        en, zh = [], []
+        if stale:
+            en.append(f"Not as the tables say: {stale}. Write anew with: {mend}")
+            zh.append(f"与转移表不一致：{stale} 个。重新生成：{mend}")
+        if extra:
+            en.append(f"Of no machine any more, to be removed: {', '.join(extra)}")
+            zh.append(f"不再属于任何状态机，请删除：{'、'.join(extra)}")
+        stop("\n".join(en), "\n".join(zh))
     click.echo(spoken("All drawings are as the tables say.", "所有图都与转移表一致。"))
     return 0
 

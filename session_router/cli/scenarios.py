@@ -37,9 +37,11 @@ SUFFIXES = ("*.scenario.yaml", "*.scenario.yml")
     "replay", cls=Command,
     says=Both(
         "Run scenario files on the real engine with a frozen clock and a scripted model.\n\nA folder means its "
-        "*.scenario.yaml files. Exit code 1 when an expectation fails, 2 when a file is wrong.",
+        "*.scenario.yaml files. Exit code 1 when an expectation fails, 2 when a file is wrong.\n\n"
+        "docs/scenarios.md has every key, verb and expectation of a file.",
         "在真实引擎上回放场景文件，时钟冻结，模型按脚本回答。\n\n文件夹表示其中的 *.scenario.yaml。"
-        "有期望不成立时退出码为 1，文件有错时为 2。",
+        "有期望不成立时退出码为 1，文件有错时为 2。\n\n"
+        "docs/scenarios.zh.md 列出文件的每个键、动词和期望。",
     ),
     examples=(
         "replay tests/scenarios", "replay selection.scenario.yaml --json", "replay selection.scenario.yaml --diagram",
@@ -75,9 +77,7 @@ def replay(files: tuple[Path, ...], as_json: bool, diagram: bool, coverage: bool
                 click.echo(json.dumps(step.as_json(), ensure_ascii=False))
         else:
             if diagram:
-                from session_router.scenario.picture import picture
-
-                click.echo(picture(done))
+                click.echo(_drawn(done, alone=len(scenarios) == 1))
             _tell(done, err=diagram)
         if crash:
             failed = not _survives(scenario, err=diagram or as_json) or failed
@@ -89,6 +89,14 @@ def replay(files: tuple[Path, ...], as_json: bool, diagram: bool, coverage: bool
         bad = sum(bool(each.failed) for each in runs)
         remark(spoken(f"{len(runs)} scenarios, {bad} failed", f"{len(runs)} 个场景，{bad} 个失败"))
     return FAILED if failed else 0
+
+
+def _drawn(done: Run, *, alone: bool) -> str:
+    """The run as plain Mermaid, or where there are several as a piece of Markdown, which can hold them all."""
+    from session_router.scenario.picture import picture
+
+    text = picture(done)
+    return text if alone else f"## {done.scenario.name}\n\n```mermaid\n{text.rstrip()}\n```\n"
 
 
 def _read(paths: Sequence[Path]) -> list[Scenario]:

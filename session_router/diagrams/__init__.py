@@ -31,6 +31,7 @@ __all__ = [
     "UnknownDrawing",
     "check",
     "drawing",
+    "left_over",
     "live",
     "names",
     "render",
@@ -168,24 +169,24 @@ def write_all(directory: Path | str) -> list[Path]:
     return written
 
 
-def check(directory: Path | str) -> list[str]:
-    """The names of the files in ``directory`` that differ from a fresh drawing, are missing, or belong to no
-    machine any more. An SVG is compared by the source that it was drawn from, so this needs no pygraphviz."""
+def left_over(directory: Path | str) -> list[str]:
+    """The names of the drawings in ``directory`` that belong to no machine any more, and are to be removed."""
+    kept = {name + _SUFFIXES[format] for name, format in _kept()} | {_NOT_OURS}
     directory = Path(directory)
-    expected: set[str] = set()
-    wrong: set[str] = set()
+    found = directory.iterdir() if directory.is_dir() else ()
+    return sorted(path.name for path in found if path.suffix in _SUFFIXES.values() and path.name not in kept)
+
+
+def check(directory: Path | str) -> list[str]:
+    """The names of the files in ``directory`` that differ from a fresh drawing, are missing, or are
+    :func:`left_over`. An SVG is compared by the source that it was drawn from, so this needs no pygraphviz."""
+    directory = Path(directory)
+    wrong = set(left_over(directory))
     for name, format in _kept():
         path = directory / (name + _SUFFIXES[format])
-        expected.add(path.name)
         found = path.read_bytes() if path.is_file() else None
         if found is None or not _is_current(found, drawing(name), format):
             wrong.add(path.name)
-    if directory.is_dir():
-        wrong.update(
-            path.name
-            for path in directory.iterdir()
-            if path.suffix in _SUFFIXES.values() and path.name not in expected and path.name != _NOT_OURS
-        )
     return sorted(wrong)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from session_router.diagrams import PicturesMissing, check, write_all
+from session_router.diagrams import PicturesMissing, check, left_over, write_all
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -14,13 +14,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 and name the files that differ")
     options = parser.parse_args(arguments)
     if options.check:
-        wrong = check(options.directory)
-        if wrong:
+        wrong, extra = check(options.directory), left_over(options.directory)
+        if stale := [name for name in wrong if name not in extra]:
             print(
-                f"not as the tables say: {', '.join(wrong)}; "
+                f"not as the tables say: {', '.join(stale)}; "
                 f"write them anew with: python -m session_router.diagrams {options.directory}",
                 file=sys.stderr,
             )
+        if extra:
+            print(f"of no machine any more: {', '.join(extra)}; remove them", file=sys.stderr)
         return 1 if wrong else 0
     try:
         for path in write_all(options.directory):

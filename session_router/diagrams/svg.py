@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 from session_router.diagrams.dot import dot
@@ -24,11 +28,27 @@ def picture(drawing: Drawing, format: Literal["svg", "png"]) -> bytes:
         from pygraphviz import AGraph
     except ImportError as error:
         raise PicturesMissing(
-            f'{format.upper()} pictures need pygraphviz: pip install "session-router[diagrams]"'
+            f'{format.upper()} pictures need pygraphviz: in the folder of Session Router, pip install ".[diagrams]"'
             " (mermaid, dot and table need nothing)"
         ) from error
     graph = AGraph(string=dot(drawing))
     if format == "png":
         graph.graph_attr["dpi"] = PNG_DPI
-    drawn: bytes = graph.draw(format=format, prog="dot")
+    with _quiet():
+        drawn: bytes = graph.draw(format=format, prog="dot")
     return drawn
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing from C on stderr meanwhile: fontconfig complains there of this machine's font settings, which is
+    nothing that whoever draws could mend. What goes wrong in earnest is an exception."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

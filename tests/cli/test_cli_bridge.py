@@ -251,7 +251,7 @@ async def test_one_room_that_does_not_get_it_leaves_no_record(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("alone", [True, False])
-async def test_the_single_key_of_the_original_goes_to_the_mirror_of_the_only_agent(tmp_path: Path, alone: bool) -> None:
+async def test_the_single_key_of_older_setups_goes_to_the_mirror_of_the_only_agent(tmp_path: Path, alone: bool) -> None:
     async with Hall(tmp_path, "a@muc", alone=alone) as hall:
         await hall.send("hi")
 

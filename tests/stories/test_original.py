@@ -1,4 +1,4 @@
-"""The scenarios that the first design named: a loop without end, and a selection that runs out."""
+"""The scenarios that the first design of this router named: a loop without end, and a selection that runs out."""
 
 from __future__ import annotations
 

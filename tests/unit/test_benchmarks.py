@@ -16,8 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 ROWS = [
     "step / raw transitions",
     "step / dict dispatch",
-    "engine / raw group commit",
-    "engine / raw, all in one commit",
+    "engine / group commit",
+    "engine / bare statements in turn",
+    "engine / bare statements at once",
     "memory / idle conversation",
     "start-up / reading the rows",
     "start-up / fetching the rows",

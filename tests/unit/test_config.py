@@ -163,7 +163,7 @@ def test_relative_paths_begin_at_the_config_file_and_the_store_in_the_data_folde
     assert agent.model.api_key_file == sub / "key"
 
 
-def test_a_source_can_be_switched_off_and_named_as_in_the_original(desk: Desk) -> None:
+def test_a_source_can_be_switched_off_and_named_as_in_older_setups(desk: Desk) -> None:
     assert desk.load("[sources]\nopencode = false\nhermes = true\n").sources.opencode is None
     assert desk.load('[sources]\nDB_PATH = "/x/oc.db"\n').sources.opencode == Path("/x/oc.db")
     assert desk.load("", SESSION_ROUTER_SOURCES__OPENCODE="false").sources.opencode is None

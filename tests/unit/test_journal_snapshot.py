@@ -42,7 +42,7 @@ def a_session(folder: Path) -> Path:
     return folder / "ses_a.jsonl"
 
 
-def test_the_snapshot_has_the_names_of_the_original(tmp_path: Path) -> None:
+def test_the_snapshot_has_the_names_of_older_setups(tmp_path: Path) -> None:
     found = Journal(tmp_path).load("ses_a")
     assert found is None
     a_session(tmp_path)
@@ -91,7 +91,7 @@ def test_show_and_check_tell_of_the_interrupted_turn_and_the_open_command_and_ch
     assert [file.name for file in tmp_path.iterdir()] == ["ses_a.jsonl"]
 
 
-def test_a_journal_in_the_form_of_the_original_loads(tmp_path: Path) -> None:
+def test_a_journal_in_the_form_of_older_setups_loads(tmp_path: Path) -> None:
     path = tmp_path / "ses_old.jsonl"
     path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in [
         {"timestamp": "2026-01-15T08:00:00.000Z", "turn": 1, "event": "turn_start", "data": "你好"},

@@ -297,7 +297,7 @@ async def test_a_package_that_is_missing_is_named_with_how_to_get_it() -> None:
 
     error = await failure_of(PydanticAIModel(open, name="m"), stream=False)
     assert (error.kind, error.retryable) == ("missing", False)
-    assert 'pip install "session-router[model]"' in str(error)
+    assert 'pip install ".[model]"' in str(error)
 
 
 def test_more_retries_than_make_sense_are_refused() -> None:
