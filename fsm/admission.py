@@ -56,14 +56,16 @@ class Gatekeeper:
         """What to do with ``message``; counts it against the sender's rate."""
         if message.own:
             return Admission(Verdict.DROP)
-        if message.delayed:
-            return Admission(Verdict.CONTEXT)
         if message.edited:
             return Admission(Verdict.CONTEXT, "why_edited")
         if not message.text.strip():
             return Admission(Verdict.DROP, "why_blank")
         group = self.agent.groups.get(room_of(message.channel), Group()) if in_room(message.channel) else None
-        if (refusal := self._identity(message, group)) is not None:
+        refusal = self._identity(message, group)
+        if message.delayed:
+            # History is for the model to know and for nobody to answer; a stranger's only where theirs is kept.
+            return Admission(Verdict.CONTEXT if refusal is None or refusal.keep else Verdict.DROP)
+        if refusal is not None:
             return refusal
         limits, counted = self.agent.limits, False
         if group is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from fsm.binding import resolve
 from fsm.commands.registry import CommandContext, CommandError, Registry
-from fsm.conversation import Bound
+from fsm.conversation import Bound, Conversation
 from fsm.events import Choice, Opening
 from fsm.language.context import format_context
 from fsm.language.durations import parse_duration
@@ -33,7 +34,7 @@ async def list_sessions(ctx: CommandContext, words: str = "") -> str:
     ctx.listed = tuple(s.id for s in listing.sessions[:limit])
     return (
         session_list(
-            listing.sessions, lang=ctx.lang, at=ctx.at, current=_current(ctx).session, limit=limit, with_id=True
+            listing.sessions, lang=ctx.lang, at=ctx.at, current=(await _current(ctx)).session, limit=limit, with_id=True
         )
         + problems
     )
@@ -79,7 +80,7 @@ async def select_session(ctx: CommandContext, numbers: str = "") -> str:
 @BUILTIN.command(zh="现在绑定的会话和原因")
 async def current_session(ctx: CommandContext) -> str:
     """The session that is bound now, and why."""
-    current = _current(ctx)
+    current = await _current(ctx)
     ctx.foreign(current.title)
     return say(
         ctx.lang, "current_session", title=show_title(current.title), id=current.session, source=current.source or "-",
@@ -91,7 +92,7 @@ async def current_session(ctx: CommandContext) -> str:
 async def new_session(ctx: CommandContext, title: str) -> str:
     """Make a session of that title and bind it."""
     try:
-        made = await ctx.sessions.create(title, session_id=session_id_for(ctx.message.ref), at=ctx.at)
+        made = await ctx.sessions.create(title, session_id=session_id_for(f"{ctx.message.ref}#{ctx.place}"), at=ctx.at)
     except SourceError as error:
         raise CommandError(str(error)) from error
     if made is None:
@@ -111,7 +112,7 @@ async def context(ctx: CommandContext, n: int = 20) -> str:
     """The last N messages of the bound session."""
     if not 1 <= n <= ctx.agent.limits.recent_msg_limit:
         raise CommandError(say(ctx.lang, "number_expected", last=ctx.agent.limits.recent_msg_limit))
-    lines = await ctx.sessions.context(_current(ctx).session, n, agent=ctx.agent.name)
+    lines = await ctx.sessions.context((await _current(ctx)).session, n, agent=ctx.agent.name)
     text = format_context(lines, user_label=ctx.agent.user_label, agent_label=ctx.agent.label,
                           max_chars=ctx.agent.limits.context_chars // 4)  # fmt: skip
     return "\n" + ctx.foreign(text) if text else say(ctx.lang, "no_messages")
@@ -133,11 +134,16 @@ async def help_(ctx: CommandContext) -> str:
     return "\n" + ctx.registry.help(ctx.agent, ctx.person, ctx.key.channel, ctx.lang)
 
 
-def _current(ctx: CommandContext) -> Bound:
-    """The choice made a moment ago in the same reply, else the person's, else the turn's session."""
-    if ctx.choice is not None and ctx.choice.bound is not None:
-        return ctx.choice.bound
-    return ctx.now.manual or ctx.bound
+async def _current(ctx: CommandContext) -> Bound:
+    """What the next message would talk to: the choice made a moment ago in the same reply or turn, else
+    the session of the turn."""
+    manual = ctx.choice.bound if ctx.choice is not None else ctx.now.manual
+    if manual is not None:
+        return manual
+    if ctx.choice is None and ctx.bound.kind != "manual":
+        return ctx.bound
+    found = await resolve(ctx.agent, ctx.key, Conversation(), ctx.sessions, at=ctx.at, lang=ctx.lang)
+    return found.bound or ctx.bound
 
 
 def _bind(ctx: CommandContext, session: SessionInfo) -> str:

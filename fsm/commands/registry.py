@@ -35,7 +35,8 @@ log = logging.getLogger("session_router.commands")
 class CommandContext:
     """What a command may look at, and what it may change. One serves all commands of a reply, in order.
 
-    ``bound`` is the session of the running turn. ``choice``, ``opens``, ``listed`` and ``mute``
+    ``bound`` is the session of the running turn; ``place`` names the command that runs
+    among all of the turn. ``choice``, ``opens``, ``listed`` and ``mute``
     (seconds) are the changes; a command sets them and the machine applies them.
     """
 
@@ -52,6 +53,7 @@ class CommandContext:
     opens: Opening | None = None
     listed: tuple[str, ...] | None = None
     mute: float | None = None
+    place: str = ""
     taken_in: set[str] = field(default_factory=set)
 
     @property

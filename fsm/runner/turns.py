@@ -168,6 +168,7 @@ class Turns:
 
             name = json.dumps([command.name, command.argument], ensure_ascii=False)
             await self._engine.commit(record("started", name))
+            ctx.place = f"{turn.call}.{index}"
             self._engine.touch("command", "before")
             result = await self._within(desk.run(command, ctx), desk.agent.limits.command_timeout)
             if isinstance(result, str):

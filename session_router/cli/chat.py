@@ -54,7 +54,8 @@ def chat(agent_name: str | None, session_id: str | None, config_file: str | None
     async def everything() -> bool:
         with progress("Looking for a model", "正在寻找模型"):
             chosen = await choose(settings.model, environ())
-        remark(spoken(f"Model: {chosen.label}, because {chosen.why}.", f"模型：{chosen.label_in('zh')}（{chosen.why_in('zh')}）。"))
+        remark(spoken(f"Model: {chosen.label}, because {chosen.why}.",
+                      f"模型：{chosen.label_in('zh')}，因为{chosen.why_in('zh')}。"))  # fmt: skip
         if chosen.demo:
             remark(spoken(
                 "It shows how everything works; its answers are good for nothing else. For real ones put a key "

@@ -94,7 +94,7 @@ def doctor(ask_model: bool, offline: bool, config_file: str | None, as_json: boo
         try:
             findings = run(examine(load(config_file, environ()), environ(), call=ask_model, connect=not offline))
         except ConfigError as error:
-            findings, wrong = refused(error), True
+            findings, wrong = refused(error, environ()), True
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:

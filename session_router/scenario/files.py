@@ -205,6 +205,13 @@ class Step(_Strict):
             raise ValueError(f"a step has one verb ({', '.join(VERBS)}); this one has {found}")
         return self
 
+    @field_validator("cli")
+    @classmethod
+    def a_send(cls, words: list[str | int] | None) -> list[str | int] | None:
+        if words is not None and (not words or words[0] != "send"):
+            raise ValueError("cli is [send, TEXT, SESSION_ID, --agent, NAME]")
+        return words
+
     @property
     def verbs(self) -> list[str]:
         return [verb for verb in VERBS if verb in self.model_fields_set]

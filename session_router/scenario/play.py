@@ -303,7 +303,8 @@ class Player:
         return found.value if found is not None else None
 
     def _journal_lengths(self) -> dict[str, int]:
-        sessions = {where for seen in self.stage._seen.values() for where, _ in seen.journal} | self._ours
+        noticed = {where for seen in self.stage._seen.values() for where, _ in seen.journal}
+        sessions = noticed | self._ours | {entry.id for entry in self.scenario.sessions or ()}
         return {session: len(self.stage.journal(session)) for session in sessions}
 
     def _journal_since(self, before: dict[str, int], session: str | None) -> list[str]:
@@ -315,7 +316,8 @@ class Player:
         found: list[str] = []
         texts = [sent.text for sent in report.sent]
         prompt = "\n".join(m["content"] for m in self.stage.model.prompts[-1]) if self.stage.model.prompts else ""
-        dispositions = {d.inbound.id: await self._disposition(d) for d in delivered}
+        in_order = [await self._disposition(d) for d in delivered]
+        named = {d.inbound.id: await self._disposition(d) for d in self.stage.delivered}
 
         def same(name: str, wanted: object, got: object) -> None:
             if wanted != got:
@@ -348,9 +350,10 @@ class Player:
                         where in _addresses(sent) for sent, where in zip(report.sent, wanted * len(got), strict=False)
                     ):
                         same(name, expect.sent_to, got)
+                case "dispositions" if isinstance(expect.dispositions, dict):
+                    same(name, expect.dispositions, {message: named.get(message) for message in expect.dispositions})
                 case "dispositions":
-                    same(name, expect.dispositions, dispositions if isinstance(expect.dispositions, dict)
-                         else list(dispositions.values()))  # fmt: skip
+                    same(name, expect.dispositions, in_order)
                 case "commands":
                     same(name, expect.commands, [list(command) for command in report.commands])
                 case "prompt_has":

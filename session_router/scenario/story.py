@@ -33,12 +33,16 @@ from session_router.scenario.stage import Delivered, Stage
 
 T = TypeVar("T")
 
+USUAL = (("ses_a", "天气机器人", -60.0), ("ses_b", "weather-api", -120.0), ("ses_c", "博客 weather 草稿", -300.0))
+"""The sessions of a story that names none: id, title, and when each was last active, in seconds from the start."""
+
 
 class Bot:
     """The engine under test, with the world around it scripted.
 
-    ``agent`` holds keys of the real config. Without a call of ``sessions`` there are none, and a
-    text makes one. The engine opens with the first thing that happens.
+    ``agent`` holds keys of the real config. Without a call of ``session`` there are the three of
+    :data:`USUAL`; ``has_no_sessions`` leaves those out, and a text makes one. The engine opens with the
+    first thing that happens.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class Bot:
         self._runner: asyncio.Runner | None = None
         self._stage: Stage | None = None
         self._sessions: list[ScriptedSession] = []
+        self._usual = True
         self._ids = 0
         self.people: dict[tuple[str, str], Person] = {}
 
@@ -79,6 +84,9 @@ class Bot:
             self._runner = asyncio.Runner()
             frozen = _freezer()
             clock = FrozenClock(frozen) if frozen is not None else SteppedClock(START)
+            if self._usual and not self._sessions:
+                for name, title, active in USUAL:
+                    self.session(name, title, active=active)
             base = MINIMAL | {"make_sessions": not self._sessions}
             self._stage = Stage(
                 agent_from_mapping(self._config, base), clock, commands=self._commands, store=self._store
@@ -87,6 +95,11 @@ class Bot:
                 self._stage.source.sessions[session.id] = session
             self._do(self._stage.open())
         return self._stage
+
+    def has_no_sessions(self) -> Bot:
+        """Leave the usual sessions out: the first text makes one."""
+        self._usual = False
+        return self
 
     def session(
         self,

@@ -91,6 +91,22 @@ def test_wrong_usage_exits_2_with_one_line_and_where_to_look(words: list[str], s
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("words", [[], ["journal"], ["setup"]], ids=["session-router", "journal", "setup"])
+def test_a_group_alone_shows_its_help_and_exits_2(words: list[str]) -> None:
+    done = CliRunner().invoke(program, words, env={"LC_ALL": "C"})
+
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Usage: ")
+    assert done.stderr == CliRunner().invoke(program, [*words, "--help"], env={"LC_ALL": "C"}).stdout
+
+
+def test_the_help_of_diagram_names_every_drawing() -> None:
+    from session_router.cli.diagram import NAMES
+    from session_router.diagrams import names
+
+    assert names() == NAMES
+
+
 def test_main_returns_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("session-router ")

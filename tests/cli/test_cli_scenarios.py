@@ -121,6 +121,16 @@ def test_a_run_can_be_drawn_and_its_rows_counted(good: Path) -> None:
     assert "✓ a greeting" in done.stderr
 
 
+def test_several_diagrams_are_markdown_each_with_a_heading_and_a_fence(good: Path, bad: Path) -> None:
+    alone, both = replay(good, "--diagram").stdout, replay(good, bad, "--diagram").stdout
+
+    assert "```" not in alone
+    assert [line for line in both.splitlines() if line.startswith(("## ", "```"))] == [
+        "## a greeting", "```mermaid", "```", "## a farewell", "```mermaid", "```",
+    ]  # fmt: skip
+    assert f"```mermaid\n{alone.rstrip()}\n```" in both
+
+
 def test_crash_everywhere_runs_it_once_for_every_moment(good: Path) -> None:
     done = replay(good, "--crash-everywhere")
 

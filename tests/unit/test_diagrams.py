@@ -24,6 +24,7 @@ from session_router.diagrams import (
     check,
     draw,
     drawing,
+    left_over,
     names,
     render,
     write_all,
@@ -160,6 +161,7 @@ def test_check_names_what_differs_what_is_missing_and_what_is_left_over(tmp_path
         "conversation.dot",
         "conversation.mmd",
     ]
+    assert left_over(tmp_path) == ["conversation-sulking.mmd"]
 
 
 def test_check_of_a_folder_that_is_not_there_names_every_file(tmp_path: Path) -> None:
@@ -184,6 +186,22 @@ def test_the_module_writes_and_checks(tmp_path: Path, capsys: pytest.CaptureFixt
 
     assert main([str(tmp_path), "--check"]) == 1
     assert "conversation.md" in capsys.readouterr().err
+
+
+def test_a_drawing_of_no_machine_is_to_be_removed_and_not_written_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_all(tmp_path)
+    (tmp_path / "old.mmd").write_text("", encoding="utf-8")
+
+    assert main([str(tmp_path), "--check"]) == 1
+    assert capsys.readouterr().err == "of no machine any more: old.mmd; remove them\n"
+
+
+def test_nothing_of_fontconfig_is_seen_while_a_picture_is_drawn(capfd: pytest.CaptureFixture[str]) -> None:
+    render("conversation", "svg")
+
+    assert capfd.readouterr() == ("", "")
 
 
 # -- what is shown --------------------------------------------------------------------------------

@@ -358,3 +358,14 @@ async def test_a_permission_for_a_command_that_is_not_there_is_a_warning(check: 
     text = "[agents.a.permissions]\nmute = ['a@x']\nmuet = ['a@x']\n"
     finding = await check.one("agent", text)
     assert (finding.level, "`muet`" in finding.detail) == ("warning", True)
+
+
+async def test_the_report_speaks_chinese_where_the_environment_does(check: Check) -> None:
+    check.environ["LANG"] = "zh_CN.UTF-8"
+
+    found = {finding.what: finding for finding in await check("[agents.mohe]\njid = 'mohe@example.org'\n")}
+
+    assert {"配置", "时钟", "存储", "本程序的会话", "mohe 的模型", "agent mohe"} <= found.keys()
+    assert found["时钟"].detail == "已校准，正常向前"
+    assert "因为设置了 OPENAI_API_KEY；没有去问它" in found["mohe 的模型"].detail
+    assert found["agent mohe"].mend.startswith("在 allow 里列出地址")
