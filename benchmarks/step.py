@@ -37,8 +37,8 @@ from fsm.machine import step
 from fsm.ports import SessionInfo
 
 LIMIT = 6.0
-"""Steps to raw events. A step is one raw event (8.5 µs where this was first measured, a dict look-up 0.3) and, on
-top, up to six guarded rows tried before the one that is taken, the new conversation, its effects and its trail.
+"""Steps to raw events. A step walks the transitions that the library compiled from the table: up to six guarded rows
+tried before the one that is taken, the new conversation, its effects and its trail.
 Beyond six raw events a step would cost as much as all the rest of a message's way, and more than its share on disk."""
 
 AT = 1_768_464_000.0

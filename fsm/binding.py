@@ -16,7 +16,7 @@ from fsm.ports import SessionInfo, SourceError, Store
 from fsm.sessions import Sessions, session_id_for
 
 ACTIVE_SENDER_KEY = "active_xmpp_sender_session"
-"""Key in ``state_meta``; an agent's own stands behind a colon, the bare one is the original's."""
+"""Key in ``state_meta``; an agent's own stands behind a colon, the bare one is that of older setups with one agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ async def active_sender(agent: Agent, sessions: Sessions, at: float) -> Bound | 
 
 
 async def read_active_sender(store: Store, agent: str) -> tuple[str, float] | None:
-    """(session id, unix seconds) as recorded for the agent, else under the original's single key."""
+    """(session id, unix seconds) as recorded for the agent, else under the single key of older setups."""
     for key in (f"{ACTIVE_SENDER_KEY}:{agent}", ACTIVE_SENDER_KEY):
         value = await store.get_meta(key)
         if value is None:

@@ -1,4 +1,4 @@
-"""The numbers of the original, in one place, under the names it gave them.
+"""The numbers of the first design of this router, in one place, under the names it gave them.
 
 Each is a default: an agent's config may set any of them in lower case (``turn_timeout = 60``),
 and the running engine reads them from :class:`Limits`, never from here.

@@ -174,7 +174,10 @@ class Player:
         match step.verb:
             case "message" | "messages":
                 entries = step.messages if step.messages is not None else [step.message] if step.message else []
-                delivered = [self._deliver(entry) for entry in entries]
+                delivered = []
+                for entry in entries:
+                    delivered.append(self._deliver(entry))
+                    await stage.taken_in(delivered[-1])
                 if step.wait_reply and all(entry.wait_reply for entry in entries):
                     await stage.finish(delivered)
                 else:

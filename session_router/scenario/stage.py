@@ -6,6 +6,7 @@ Nothing sleeps: ``settle`` lets the engine work until all that is left waits for
 
 from __future__ import annotations
 
+import asyncio
 import math
 import tempfile
 from collections import Counter
@@ -234,6 +235,15 @@ class Stage:
         delivered = Delivered(key, inbound, self.engine.submit(self.agent.name, inbound))
         self._pending.append(delivered)
         return delivered
+
+    async def taken_in(self, delivered: Delivered) -> None:
+        """Until a message is admitted, so that of several in one instant the order in which they stand is the
+        order in which they come. No time passes."""
+        admitted = delivered.receipt.admitted
+        while not admitted.done() and not self._crashed and self.engine.running > self.clock.parked:
+            changes = asyncio.ensure_future(self.engine.changes())
+            await asyncio.wait((admitted, changes), return_when=asyncio.FIRST_COMPLETED)
+            changes.cancel()
 
     def route_of(self, channel: str, sender: str) -> str:
         return room_of(channel) if in_room(channel) else sender

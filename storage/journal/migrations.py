@@ -1,6 +1,6 @@
 """Records of older versions, one step at a time.
 
-Version 1 is the original's form: no ``v``, no header, no totals. Version 2 added ``totalTokens`` to
+Version 1 is the oldest form: no ``v``, no header, no totals. Version 2 added ``totalTokens`` to
 what describes the session; version 3 made the text in ``config`` an object. A description is a
 header, or any record that carries one of its fields; other records only change their number.
 """

@@ -71,7 +71,7 @@ class SessionSnapshot:
     config: SessionConfig
 
     def to_json(self) -> dict[str, Any]:
-        """The names of the original: ``startedAt``, ``totalTokens``, …"""
+        """The names that the files have always had: ``startedAt``, ``totalTokens``, …"""
         return {
             "id": self.id,
             "startedAt": self.started_at,
