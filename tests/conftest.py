@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import signal
 import socket
 from typing import Any
 
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background of a shell, which lets interrupts be ignored for good, and so in every program
+    # that a test starts and interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Unreachable(BaseException):

@@ -35,6 +35,12 @@ from tests.support.fake_llm import Answer, FakeLLM
 HERMES = Path(__file__).parents[1] / "fixtures" / "hermes" / "state.db"
 
 
+@pytest.fixture
+def bot(bot: Bot) -> Bot:
+    """Nobody has a session yet: the first text makes a journal."""
+    return bot.has_no_sessions()
+
+
 def records(bot: Bot, session: str) -> list[tuple[int, str, str, object]]:
     """(turn, event, id, content or command) of a journal of the bot's, headers left out."""
     loaded = JournalFile(bot.stage.journals.path(session)).load()
@@ -45,7 +51,7 @@ def records(bot: Bot, session: str) -> list[tuple[int, str, str, object]]:
 
 @contextmanager
 def a_bot() -> Iterator[Bot]:
-    bot = Bot()
+    bot = Bot().has_no_sessions()
     try:
         yield bot
     finally:

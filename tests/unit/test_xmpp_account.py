@@ -61,7 +61,7 @@ async def test_without_the_library_the_error_says_what_to_install(monkeypatch: p
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "slixmpp", None)
 
-    with pytest.raises(XmppMissing, match=r'pip install "session-router\[xmpp\]"'):
+    with pytest.raises(XmppMissing, match=r'pip install "\.\[xmpp\]"'):
         await XmppChannel(account(), receive, clock=SystemClock()).start()
 
 
