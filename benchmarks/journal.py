@@ -107,7 +107,8 @@ def compare(*, quick: bool = False) -> list[Row]:
     return [
         Row("journal / raw line scan", f"{ours:.0f} ms", f"{scan:.0f} ms", ours / scan, LIMIT,
             how=f"{megabytes:g} MB reopened. The peer iterates the file's lines and decodes each with orjson, nothing "
-                f"else; ours gives the totals, the open work, what is wrong with the file and the newest {MESSAGES} messages."),
+                "else; ours gives the totals, the open work, what is wrong with the file and the newest "
+                f"{MESSAGES} messages."),
         Row("journal / memory, MiB", f"{memory['reopen']:.1f} MiB", f"{memory['raw_scan']:.1f} MiB",
             memory["reopen"] - memory["raw_scan"], MEMORY_LIMIT,
             how="Growth of the peak resident size in a fresh process; the figure judged is the difference in MiB."),
