@@ -294,6 +294,9 @@ class Desk:
         except Exception as error:  # a bridge is other people's code: whatever it raises is a failed call
             log.error("model call %s/%s failed: %s: %s", turn.id, turn.call, type(error).__name__, redact(str(error)))
             return Asking(ModelFailed(now(), turn=turn.id, call=turn.call))
+        if not (got is None or isinstance(got, (str, Reply))):
+            log.error("model call %s/%s: the bridge gave %s, not a text", turn.id, turn.call, type(got).__name__)
+            return Asking(ModelFailed(now(), turn=turn.id, call=turn.call, kind="bad_reply", retryable=False))
         reply = got if isinstance(got, Reply) else Reply(got or "")
         reading = read_reply(reply.text, known=self.commands.names, taken_in=turn.taken_in)
         event = ModelReplied(

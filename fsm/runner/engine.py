@@ -81,8 +81,9 @@ CACHED = 20_000
 STARTUP_BATCH = 1_000
 
 
-STORE_RETRIES, STORE_PAUSE = 5, 1.0
-"""How often, and after how many seconds each, a fact is tried again that the store did not take."""
+STORE_PAUSES = (1.0, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds between the tries of a fact that the store does not take; the last one stands for all later ones. It is
+never given up: a full disk has room again some day, and the turn waits for it."""
 
 
 @dataclass(slots=True)
@@ -404,9 +405,10 @@ class Engine:
         self.counts["step_failed"] += 1
         log.error("a step failed and changed nothing: %s: %s", type(error).__name__, error, exc_info=error)
         match item:
-            case _Fact() if isinstance(error, StoreError) and item.tries < STORE_RETRIES:
+            case _Fact() if isinstance(error, StoreError):
+                pause = STORE_PAUSES[min(item.tries, len(STORE_PAUSES) - 1)]
                 item.tries += 1
-                await self.clock.sleep_until(self.clock.now() + STORE_PAUSE)
+                await self.clock.sleep_until(self.clock.now() + pause)
                 lane.items.appendleft(item)
             case _Arrival(inbound=inbound, receipt=receipt):
                 if not isinstance(error, StoreError):
@@ -557,8 +559,8 @@ class Engine:
             effect = todo.popleft()
             if isinstance(effect, WaitForSession):
                 turn = effect.turn
+                claimed.append(turn)  # also one that has to wait: its place in the line goes with the step
                 if self._turns.claim(key, turn):
-                    claimed.append(turn)
                     then, more = step(then, SessionFree(event.at, turn=turn.id), limits, seen=self._seen)
                     todo.extend(more)
                 continue
@@ -599,10 +601,9 @@ class Engine:
     def _pay(self, key: Key, now: Conversation, then: Conversation, effects: Iterable[Effect]) -> None:
         """The step is on disk: start what it owes, tell whoever waits, set the timers."""
         if then is not now:
-            old = deadlines(now)
+            # All of them, not only what is new: a deadline that is stored may have no timer in this process.
             for deadline in deadlines(then):
-                if deadline not in old:
-                    self.timers.add(deadline.due, key, deadline.kind, deadline.fence, deadline.started)
+                self.timers.add(deadline.due, key, deadline.kind, deadline.fence, deadline.started)
             if self._watch is not None:
                 self._watch(key, then)
             if self.observer is not None:

@@ -32,13 +32,17 @@ class Timers:
     def __init__(self, clock: Clock, fire: Callable[[list[Timer]], None]) -> None:
         self._clock, self._fire = clock, fire
         self._heap: list[Timer] = []
+        self._waiting: set[tuple[float, Key, str, str]] = set()
         self._order = itertools.count()
         self._earlier = asyncio.Event()
         self.late = 0.0
 
     def add(self, due: float, key: Key, what: str, fence: str, started: float = 0.0) -> None:
-        if math.isinf(due):
+        """Set a timer; one that is set already stays the one it is."""
+        name = (due, key, what, fence)
+        if math.isinf(due) or name in self._waiting:
             return
+        self._waiting.add(name)
         timer = Timer(due + self.late, next(self._order), key, what, fence, started, due)
         heapq.heappush(self._heap, timer)
         if self._heap[0] is timer:
@@ -53,7 +57,9 @@ class Timers:
         now = self._clock.now()
         due: list[Timer] = []
         while self._heap and self._heap[0].due <= now:
-            due.append(heapq.heappop(self._heap))
+            timer = heapq.heappop(self._heap)
+            self._waiting.discard((timer.meant, timer.key, timer.what, timer.fence))
+            due.append(timer)
         if due:
             self._fire(due)
 

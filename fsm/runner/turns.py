@@ -161,6 +161,7 @@ class Turns:
             if (index, "started") in recorded:
                 text = f"[{command.name}] " + say(turn.message.lang, "unknown_outcome")
                 results.append(Result(command, text, ok=False))
+                ctx.listed = ()  # it may have made a list that nobody saw: a number means nothing until the next
                 continue
 
             def record(kind: str, data: str, index: int = index) -> Change:
