@@ -33,6 +33,8 @@ class Asks:
     def __init__(self, api: Api, timeout: float) -> None:
         self._api, self._timeout = api, timeout
         self._open: dict[str, tuple[PermissionAsk, str | None, float]] = {}
+        # Answered by us: a list that the server sent before it took the answer still names them.
+        self._answered: dict[str, str] = {}
         self._roots: dict[str, str] = {}
 
     def pending(self) -> tuple[PermissionAsk, ...]:
@@ -47,7 +49,8 @@ class Asks:
         for name in self._of(session.id) - there:
             del self._open[name]  # answered at the terminal
         for permission in found:
-            if permission.id not in self._open and await self._root(permission.session) == session.id:
+            known = permission.id in self._open or permission.id in self._answered
+            if not known and await self._root(permission.session) == session.id:
                 ask = _ask(permission, session.id)
                 self._open[ask.id] = ask, session.directory, now + self._timeout
                 if tell is not None:
@@ -67,11 +70,13 @@ class Asks:
         held = self._open.pop(ask_id, None)
         if held is None:
             return False
+        self._answered[ask_id] = held[0].session
         # With a message the agent goes on and can say what it did not do; without, OpenCode just stops.
         body: dict[str, object] = {"reply": "once"} if allow else {"reply": "reject", "message": message}
         try:
             return await self._reply("permission", ask_id, body, held[1])
         except ApiFailure:
+            del self._answered[ask_id]
             self._open.setdefault(ask_id, held)
             raise
 
@@ -79,6 +84,7 @@ class Asks:
         """The turn in that session is over."""
         for name in self._of(session_id):
             del self._open[name]
+        self._answered = {name: session for name, session in self._answered.items() if session != session_id}
 
     def _of(self, session_id: str) -> set[str]:
         return {name for name, (ask, _, _) in self._open.items() if ask.session == session_id}
