@@ -113,7 +113,8 @@ class TerminalConsole(Console):
     def _hand_over(self, text: str) -> None:
         assert self._submit is not None
         message = uuid.uuid4().hex
-        receipt = self._submit(text, message)
+        # Bytes that are no UTF-8 come from the keyboard as lone surrogates, which nothing behind here can take.
+        receipt = self._submit(text.encode("utf-8", "replace").decode("utf-8"), message)
 
         async def wait() -> None:
             await self._answered(receipt, message)

@@ -64,6 +64,9 @@ async def _first(
     if agent.auto:
         listing = await sessions.latest(agent, key.sender)
         problems = listing.problems
+        if hidden := [str(problem) for problem in problems if problem.kind not in ("missing", "empty")]:
+            # The most recent session may be in there: another one, or a new one, would be the wrong one unsaid.
+            return Binding(None, "\n".join([say(lang, "sessions_unreadable"), *hidden]))
         if listing.sessions:
             newest = listing.sessions[0]
             return Binding(_bound(replace(newest, title=newest.title or title), "auto"))

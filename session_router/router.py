@@ -6,7 +6,9 @@ import asyncio
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 
 from fsm.agent import Agent
@@ -20,6 +22,7 @@ from fsm.runner import Engine, Receipt
 from fsm.sessions import Sessions
 from session_router.clock import SystemClock
 from session_router.config_sources import data_folder
+from session_router.hold import hold
 from session_router.sources import beside, journal_channels, writable_of
 from storage.journal import JournalSource
 from storage.opencode import OpenCodeSource
@@ -32,7 +35,8 @@ class SessionRouter:
         router = SessionRouter(bridge=SessionBridge(model), default_session="ses_xxm_xmpp")
         reply = await router.route(channel="xmpp", sender="hmo", message="你好", message_id="m1")
 
-    Without ``store`` the embedded one is opened (``engine.db`` in the data folder), without
+    Without ``store`` the embedded one is opened (``router.db`` in the data folder, which one program at a
+    time may use; the terminal chat has its own), without
     ``sources`` OpenCode's database and our own journals (``sessions`` beside the store) are read.
     ``agent`` carries every other rule; ``commands`` replaces the built-in commands (copy ``BUILTIN`` and
     add to it). Direct chats are open to everybody whom the embedding program lets in, unless ``agent`` says
@@ -57,7 +61,12 @@ class SessionRouter:
         if default_session is not None:
             agent = replace(agent, default_session=default_session)
         self.agent = agent
-        self.store = store or SqliteStore(data_folder(os.environ) / "engine.db")
+        self._holds = ExitStack()
+        self._own_file: Path | None = None
+        if store is None:
+            self._own_file = data_folder(os.environ) / "router.db"
+            store = SqliteStore(self._own_file)
+        self.store: Store = store
         if sources is None:
             sources = getattr(bridge, "sources", None)
         if sources is None:
@@ -80,12 +89,20 @@ class SessionRouter:
     async def start(self) -> None:
         """Open the store and take up what was left. ``route`` does it where nobody else has."""
         async with self._starting:
-            if not self.engine.open:
+            if self.engine.open:
+                return
+            if self._own_file is not None:
+                self._holds.enter_context(hold(self._own_file, self.agent.name))
+            try:
                 await self.engine.start()
+            except BaseException:
+                self._holds.close()
+                raise
 
     async def close(self) -> None:
         """Stop; what is not done yet is taken up at the next start."""
         await self.engine.close()
+        self._holds.close()
         await self.sessions.close()
         if (close := getattr(self.bridge, "close", None)) is not None:
             await close()

@@ -195,6 +195,12 @@ TEXTS: dict[str, tuple[str, str]] = {
         "The session “{title}” went away in the middle of this, so there is no answer. Send /sessions to choose "
         "another, or /auto to go back to automatic binding.",
     ),
+    "sessions_unreadable": (
+        "有会话来源现在读不到，不知道该接着哪个会话，所以没有处理。"
+        "请稍后再试，或用 /sessions 选一个，或用 /new 标题 新建。",
+        "A source of sessions cannot be read just now, so I do not know which session to go on with and did nothing. "
+        "Try again later, choose one with /sessions, or make one with /new TITLE.",
+    ),
     "vanished": (
         "你选的会话「{title}」已经不在了。发送 /sessions 另选一个，或 /auto 恢复自动绑定。",
         "The session that you chose, “{title}”, is gone. Send /sessions to choose another, "

@@ -37,7 +37,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-Seconds = Annotated[float, Field(strict=False)]
+Seconds = Annotated[float, Field(strict=False, allow_inf_nan=False)]
 Text = Annotated[str, Field(strict=True)]
 Name = Annotated[str | int, Field(union_mode="left_to_right")]
 Texts = list[Text] | Text

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fsm.ports import StoreError
 from session_router import SessionRouter
 from storage.sqlite import SqliteStore
 
@@ -18,6 +19,20 @@ class Gives:
 
     async def chat(self, messages: Any, *, session_id: str) -> Any:
         return self.value
+
+
+async def test_two_programs_on_the_default_store_do_not_take_up_each_others_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    async with SessionRouter(bridge=Gives("hi"), default_session="demo", sources=()) as first:
+        assert await first.route("xmpp", "hmo", "你好", message_id="m1") == "hi"
+        second = SessionRouter(bridge=Gives("no"), default_session="demo", sources=())
+        with pytest.raises(StoreError, match="Another session-router has these conversations"):
+            await second.route("xmpp", "hmo", "你好", message_id="m2")
+    third = SessionRouter(bridge=Gives("again"), default_session="demo", sources=())
+    async with third:
+        assert await third.route("xmpp", "hmo", "你好", message_id="m3") == "again"
 
 
 VALUES = [{"text": "hi"}, 7, b"hi", ["hi"], ("hi",), object(), True]

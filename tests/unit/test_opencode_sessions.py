@@ -84,6 +84,10 @@ async def test_where_it_is_the_only_place_for_a_new_session_whoever_wants_one_is
             else:
                 router.sessions.writable = source
                 await journal.create("ours", session_id="ses_ours", at=0.0)
+                unsure = await router.route("tg", "a", "hello") or ""
+                assert "I do not know which session" in unsure
+                assert "does not answer" in unsure
+                assert "ours" in (await router.route("tg", "a", "switch to session ours") or "")
                 assert "[new_session] " in (answer := await router.route("tg", "a", "hello") or "")
                 assert "does not answer" in answer
 
