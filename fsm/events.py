@@ -207,7 +207,10 @@ class TurnExpired(TurnEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResumed(TurnEvent):
-    """The process has started again and finds the turn cut off."""
+    """The process has started again and finds the turn cut off; ``parked`` where it was not cut off but left,
+    by a process that was told to stop."""
+
+    parked: bool = False
 
 
 # -- time and delivery ---------------------------------------------------------------------------

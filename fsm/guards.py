@@ -143,7 +143,7 @@ def reply_is_owed(now: Conversation, event: Event, limits: Limits) -> bool:
 
 
 def may_be_resumed(now: Conversation, event: TurnResumed, limits: Limits) -> bool:
-    return now.turn is not None and now.turn.cuts < limits.max_resumes
+    return now.turn is not None and (event.parked or now.turn.cuts < limits.max_resumes)
 
 
 # -- time and delivery ---------------------------------------------------------------------------

@@ -525,7 +525,8 @@ def give_up_the_turn(now: Conversation, event: TurnExpired, limits: Limits) -> O
 
 def resume(now: Conversation, event: TurnResumed, limits: Limits) -> Outcome:
     """Waiting for the session does not count, so the new deadline comes with the session."""
-    turn = replace(_turn(now), cuts=_turn(now).cuts + 1, deadline=None, deadline_from=None, retry_at=None)
+    cuts = _turn(now).cuts + (0 if event.parked else 1)
+    turn = replace(_turn(now), cuts=cuts, deadline=None, deadline_from=None, retry_at=None)
     return replace(now, turn=turn), (WaitForSession(turn),)
 
 

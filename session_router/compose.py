@@ -197,6 +197,8 @@ async def chat(
                 if found is not None:
                     talk.bind(found)
                 await console.run(talk.submit, talk.status, talk.explain)
+                if console.ok:
+                    await engine.rest_of(key)  # a turn that was left from last time has its answer, too
             finally:
                 await resuming.close()
                 await engine.close()
@@ -207,25 +209,42 @@ async def chat(
 
 
 class _ToConsole(logging.Handler):
-    """Why a model call failed, to the one person who may know."""
+    """Why a model call or a step failed, to the one person who may know; the same thing again is said once."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(logging.ERROR)
         self._console = console
+        self._last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._console.note(f"! {record.getMessage()}")
+        text = record.getMessage()
+        if text != self._last:
+            self._last = text
+            self._console.note(f"! {text}")
+
+
+SHOWN = ("session_router.turn", "session_router.engine")
+"""The loggers whose errors the person at the terminal gets to see."""
 
 
 @contextmanager
 def _failures_shown(console: Console) -> Iterator[None]:
     handler = _ToConsole(console)
-    log = logging.getLogger("session_router.turn")
-    log.addHandler(handler)
+    logs = [logging.getLogger(name) for name in SHOWN]
+    for log in logs:
+        log.addHandler(handler)
     try:
         yield
     finally:
-        log.removeHandler(handler)
+        for log in logs:
+            log.removeHandler(handler)
+
+
+class _LogFile(logging.handlers.RotatingFileHandler):
+    """A log that is full must not spoil the terminal with tracebacks: what it has no room for is lost."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
 
 
 def log_to_file(folder: Path) -> Path | None:
@@ -234,7 +253,7 @@ def log_to_file(folder: Path) -> Path | None:
     path = folder / "session-router.log"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
+        handler = _LogFile(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
     except OSError:
         return None
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
@@ -80,6 +80,14 @@ CACHED = 20_000
 
 STARTUP_BATCH = 1_000
 
+PARKED = "parked:"
+"""Begins the keys under which the store notes that a turn was left by a process that was told to stop."""
+
+REFUSED_CHARS = 1_000
+"""Characters that are kept of a message that is not answered."""
+
+STOPPING = 5.0
+"""Seconds that work which was cancelled may take to end. A bridge is other people's code, and may not want to."""
 
 STORE_PAUSES = (1.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds between the tries of a fact that the store does not take; the last one stands for all later ones. It is
@@ -186,6 +194,7 @@ class Engine:
         untold = [found for room in rooms for found in await self._untold(room)]
         work = await self.store.open_work()
         in_turns = {key for key, _ in work.turns}
+        parked = {name for name, _ in await self.store.meta_with_prefix(PARKED)}
         overdue: list[Key] = []
 
         def is_theirs(key: Key) -> bool:
@@ -211,7 +220,10 @@ class Engine:
             known |= {(key, waiting) for waiting in conversation.queue}
             if conversation.turn is not None:
                 known.add((key, conversation.turn.message.id))
-                self._post(key, _Fact(TurnResumed(now, turn=conversation.turn.id)))
+                mark = PARKED + conversation.turn.id
+                if mark in parked:
+                    await self.store.set_meta(mark, None)
+                self._post(key, _Fact(TurnResumed(now, turn=conversation.turn.id, parked=mark in parked)))
             self._post(key, _Wake())
         for key, fact in untold:
             if is_theirs(key):
@@ -251,11 +263,10 @@ class Engine:
         """Serve an agent no more. Whatever of its is not done stays in the store for whoever serves it next."""
         self.hold([agent])
         tasks = self.delivery.drop(agent) + self._turns.drop(agent)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _stop(tasks)
         while any(key.agent == agent for key in self._lanes):  # nothing in a mailbox takes long
             await self.changes()
+        await self._park(agent)
         del self.desks[agent]
         for address in [address for address in self.channels if address[0] == agent]:
             del self.channels[address]
@@ -290,16 +301,34 @@ class Engine:
                 self._pay(key, now, then, effects)
                 self._set_timers(key, now)
 
-    async def close(self) -> None:
-        """Stop at once. Whatever was running is taken up at the next start."""
-        self.open = False
-        tasks = [task for task in (*self.tasks, self._ticker) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async def close(self, *, crashed: bool = False) -> None:
+        """Stop at once. Whatever was running is taken up at the next start; with ``crashed`` that start counts it
+        as cut off, as after a crash."""
+        was_open, self.open = self.open, False
+        await _stop([task for task in (*self.tasks, self._ticker) if task is not None])
+        if was_open and not crashed:
+            for agent in self.desks:
+                await self._park(agent)
         for receipt in self._receipts.values():
             receipt.fail(SessionRouterError("the engine was closed before the message had its answer"))
         await self.store.close()
+
+    async def _park(self, agent: str) -> None:
+        """Note of every turn of that agent that it was left and not cut off."""
+        try:
+            for key, now in (await self.store.open_work()).turns:
+                if key.agent == agent and now.turn is not None and self._owned(key):
+                    await self.store.set_meta(PARKED + now.turn.id, "")
+        except StoreError as error:
+            log.warning("running turns will count as cut off: %s", error)
+
+    async def rest_of(self, key: Key) -> None:
+        """Return once that conversation has no turn, nothing in its queue, and nothing on its way."""
+        while True:
+            now = await self.conversation(key)
+            if now.turn is None and not now.queue and not self._is_busy(key.agent):
+                return
+            await self.changes()
 
     async def drain(self) -> None:
         """Wait until nothing runs. Timers that are not due and texts that wait for a retry stay."""
@@ -403,7 +432,10 @@ class Engine:
         it was. A fact is tried again, since the turn waits for it; a message that was let in fails
         and its sender is told, or where that cannot be recorded it is taken up at the next start."""
         self.counts["step_failed"] += 1
-        log.error("a step failed and changed nothing: %s: %s", type(error).__name__, error, exc_info=error)
+        if isinstance(error, StoreError):  # says in words what is wrong and what mends it
+            log.error("A step was not stored, and changed nothing. %s", error)
+        else:
+            log.error("a step failed and changed nothing: %s: %s", type(error).__name__, error, exc_info=error)
         match item:
             case _Fact() if isinstance(error, StoreError):
                 pause = STORE_PAUSES[min(item.tries, len(STORE_PAUSES) - 1)]
@@ -497,7 +529,8 @@ class Engine:
             limit = limits.rate_limit if look.reason == "why_too_many" else limits.message_chars
             text = say(message.lang, look.reason.removeprefix("why_"), chars=len(inbound.text), limit=limit)
             effects.insert(0, Send(f"{message.ref}.refused", inbound.channel, inbound.reply_to, text, inbound.id))
-        change = replace(self._change(key, now, now, effects), arrival=inbound)
+        # Nobody will answer it: enough to know it by.
+        change = replace(self._change(key, now, now, effects), arrival=_shortened(inbound, REFUSED_CHARS))
         if not await self.commit(change):
             return False
         self._is_in(key, inbound, receipt)
@@ -512,7 +545,8 @@ class Engine:
         bound = (await desk.binding(lane.key, now, self.clock.now())).bound
         if bound is not None:
             ref = f"{lane.key.agent}/{inbound.channel}/{inbound.id}"
-            line = Line("user", inbound.text, inbound.at, desk.tag(inbound), ref)
+            text = _shortened(inbound, desk.agent.limits.message_chars).text
+            line = Line("user", text, inbound.at, desk.tag(inbound), ref)
             await self.commit(Change(lane.key, lines=(KeptLine(bound.session, line),)))
 
     async def _hear(self, lane: _Lane, inbound: Inbound, *, waited: bool = False) -> None:
@@ -731,6 +765,20 @@ class Engine:
         self._changed.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a task failed: %s", error, exc_info=error)
+
+
+def _shortened(inbound: Inbound, chars: int) -> Inbound:
+    return inbound if len(inbound.text) <= chars else replace(inbound, text=inbound.text[:chars] + "…")
+
+
+async def _stop(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel these and wait for their end, but not for ever."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        _, stubborn = await asyncio.wait(tasks, timeout=STOPPING)
+        if stubborn:
+            log.error("work that was cancelled goes on all the same, and is left behind (tasks: %d)", len(stubborn))
 
 
 def _standing(conversation: Conversation) -> tuple[bool, float]:

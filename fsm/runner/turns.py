@@ -148,11 +148,8 @@ class Turns:
         desk, turn = self._engine.desks[key.agent], effect.turn
         now = await self._engine.conversation(key)
         ctx = desk.command_context(key, turn, now, self._engine.clock.now())
-        recorded = {}
-        if turn.cuts:
-            recorded = {
-                (r.index, r.kind): r.data for r in await self._engine.store.steps(turn.id) if r.call == turn.call
-            }
+        steps = await self._engine.store.steps(turn.id)
+        recorded = {(step.index, step.kind): step.data for step in steps if step.call == turn.call}
         results: list[Result] = []
         for index, command in enumerate(effect.commands):
             if (data := recorded.get((index, "finished"))) is not None:

@@ -160,7 +160,7 @@ class Stage:
         A message that was not yet on disk is delivered again, as every channel does."""
         self.restarts += 1
         self._crashed = True
-        await self.engine.close()
+        await self.engine.close(crashed=True)
         await self.journals.close()
         self.clock.restarted()
         self.model.forget_waiting()
