@@ -3,8 +3,8 @@
 What the engine writes for a message is taken down from the engine itself at work on one, commit by commit. Three
 writers then write the same for every message, none of which decides, reads or sends anything:
 
-- *group commit*: the changes, ready made, handed to the store: it encodes them, groups them and commits them through
-  aiosqlite. What the engine takes beyond that is the engine's own.
+- *group commit*: all that the engine asks of its store for a message, ready made: the store encodes the changes,
+  groups them, commits them through aiosqlite and reads what is read. What the engine takes beyond that is its own.
 - *bare statements in turn*: the SQL with all its values made before the clock starts, in as many commits a message as
   the engine needs to keep its promises (what arrived is on disk before it is acknowledged, an answer before it is
   sent).
@@ -18,21 +18,19 @@ import sqlite3
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import aiosqlite
 
 from benchmarks.measure import Row, by_turns
-from benchmarks.world import World, person
-from fsm.ports import Change
+from benchmarks.world import World, person, session
 from session_router.process import tune
 from storage.schema import prepare
-from storage.sqlite import SqliteStore
 
 LIMIT = 0.5
 """Messages a second of the engine to those of group commit alone.
@@ -40,6 +38,7 @@ LIMIT = 0.5
 The bare statements are shown and not judged: they leave out what any writer of these rows has to do in Python (two
 conversations as JSON, some eighty values a message), of which the engine's share is what is judged.
 """
+PERSONS = 10_000
 BATCH = 1000
 """Commits in one transaction of a raw writer at most, as in the engine's store."""
 
@@ -86,12 +85,17 @@ async def commits_of_a_message(folder: Path) -> Commits:
     return [commit for commit in found if commit]
 
 
-def _filled_in(commits: Commits, person_number: int, message: int) -> Commits:
-    """The same for another message: its ids have the same length, so its rows have the same size."""
-    me, mine = person(person_number), f"raw-{message:012}"
+def _renamed(text: str, number: int) -> str:
+    """A text of the sample as it reads for another message and its person: all names have the same length but the
+    person's, so the rows have the same size."""
+    who = number % PERSONS
+    named = text.replace(person(0), person(who)).replace(session(0), session(who))
+    return named.replace("msg-000000000007", f"raw-{number:012}")
 
+
+def _filled_in(commits: Commits, number: int) -> Commits:
     def fill(value: Any) -> Any:
-        return value.replace(person(0), me).replace("msg-000000000007", mine) if isinstance(value, str) else value
+        return _renamed(value, number) if isinstance(value, str) else value
 
     return [[(sql, tuple(map(fill, values))) for sql, values in commit] for commit in commits]
 
@@ -154,58 +158,76 @@ async def _raw(folder: Path, messages: Sequence[Commits], in_flight: int) -> flo
     return len(messages) / seconds
 
 
-async def changes_of_a_message(folder: Path) -> Sequence[Change]:
-    """The same as the engine hands it to its store."""
-    world, found = World(folder), list[Change]()
+class Call(NamedTuple):
+    """What the engine asked of its store; ``waited`` for unless it is the mark that an answer is out."""
+
+    method: str
+    arguments: tuple[Any, ...]
+    waited: bool = True
+
+
+CALLED = ("load", "lines", "message", "steps", "get_meta", "commit", "commit_soon")
+"""Methods of the store that a message may need."""
+
+
+async def calls_of_a_message(folder: Path, *, first: bool) -> Sequence[Call]:
+    """Everything that the engine asks of its store for one message of a known person; with ``first`` the first one
+    since the start, for which the conversation has to be read."""
+    world, found = World(folder), list[Call]()
     await world.engine.start()
     await world.bind(range(1))
     await world.talk(range(1), 6, 1)
-    store = cast(Any, world.store)
-    commit, commit_soon = store.commit, store.commit_soon
-
-    def noting(change: Change) -> Any:
-        found.append(change)
-        return commit(change)
-
-    def noting_soon(change: Change) -> None:
-        found.append(change)
-        commit_soon(change)
-
-    store.commit, store.commit_soon = noting, noting_soon
+    if first:
+        messages = world.messages
+        await world.engine.close()
+        world = World(folder, messages=messages)
+        await world.engine.start()
+    for name in CALLED:
+        setattr(world.store, name, _noting(found, name, getattr(world.store, name)))
     await world.talk(range(1), 1, 1)
     await world.engine.close()
     return found
 
 
-def _made_for(value: Any, me: str, mine: str) -> Any:
-    """A value with the person and the message in it replaced, however deep they stand."""
+def _noting(found: list[Call], name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        found.append(Call(name, arguments, waited=name != "commit_soon"))
+        return method(*arguments)
+
+    return call
+
+
+def _made_for(value: Any, number: int) -> Any:
+    """A value with the person, the session and the message in it replaced, however deep they stand."""
     match value:
         case str():
-            return value.replace(person(0), me).replace("msg-000000000007", mine)
+            return _renamed(value, number)
         case Enum() | None | bool() | int() | float():
             return value
         case frozenset():
-            return frozenset(_made_for(part, me, mine) for part in value)
-        case tuple() if hasattr(value, "_fields"):
-            return type(value)(*(_made_for(part, me, mine) for part in value))
+            return frozenset(_made_for(part, number) for part in value)
+        case tuple() if hasattr(value, "_fields"):  # a named tuple
+            return type(value)(*(_made_for(part, number) for part in value))
         case tuple():
-            return tuple(_made_for(part, me, mine) for part in value)
+            return tuple(_made_for(part, number) for part in value)
         case _:
-            return type(value)(**{f.name: _made_for(getattr(value, f.name), me, mine) for f in fields(value)})
+            return type(value)(**{f.name: _made_for(getattr(value, f.name), number) for f in fields(value)})
 
 
-async def _store_alone(folder: Path, messages: Sequence[Sequence[Change]], in_flight: int) -> float:
-    """Messages a second of the store, each waiting for its commits in turn; nobody waits for the last, the mark
-    that the answer is out."""
-    store = SqliteStore(folder / "engine.db", synchronous="FULL")
+async def _store_alone(folder: Path, messages: Sequence[Sequence[Call]], in_flight: int) -> float:
+    """Messages a second of the store, each asking in turn what the engine asks for it."""
+    world = World(folder)
+    store = world.store
     await store.open()
+    await world.bind(range(min(PERSONS, len(messages))))
     waiting = iter(messages)
 
     async def one_after_another() -> None:
-        for changes in waiting:
-            for change in changes[:-1]:
-                assert await store.commit(change)
-            store.commit_soon(changes[-1])
+        for calls in waiting:
+            for method, arguments, waited in calls:
+                answer = getattr(store, method)(*arguments)
+                if waited:
+                    await answer
 
     start = time.perf_counter()
     await asyncio.gather(*(one_after_another() for _ in range(in_flight)))
@@ -228,20 +250,18 @@ async def _ours(folder: Path, persons: int, messages: int, in_flight: int) -> fl
 
 def compare(*, quick: bool = False) -> list[Row]:
     """Messages a second of the three, each in a database of its own in every round."""
-    persons, messages, in_flight = (200, 600, 100) if quick else (10_000, 20_000, 2_000)
+    persons, messages, in_flight = (200, 600, 100) if quick else (PERSONS, 20_000, 2_000)
     tune()
     with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
         folders = _folders(Path(name))
         sample = asyncio.run(commits_of_a_message(next(folders)))
-        in_turn = [_filled_in(sample, number % persons, number) for number in range(messages)]
+        in_turn = [_filled_in(sample, number) for number in range(messages)]
         at_once = [[[statement for commit in commits for statement in commit]] for commits in in_turn]
-        change = asyncio.run(changes_of_a_message(next(folders)))
-        ready = [
-            [_made_for(c, person(number % persons), f"raw-{number:012}") for c in change] for number in range(messages)
-        ]
+        calls = [asyncio.run(calls_of_a_message(next(folders), first=first)) for first in (True, False)]
+        ready = [[_made_for(call, number) for call in calls[number >= persons]] for number in range(messages)]
         medians = by_turns(
             {
-                "group commit": lambda: asyncio.run(_store_alone(next(folders), ready, in_flight)),
+                "the store": lambda: asyncio.run(_store_alone(next(folders), ready, in_flight)),
                 "in turn": lambda: asyncio.run(_raw(next(folders), in_turn, in_flight)),
                 "at once": lambda: asyncio.run(_raw(next(folders), at_once, in_flight)),
                 "ours": lambda: asyncio.run(_ours(next(folders), persons, messages, in_flight)),
@@ -260,9 +280,9 @@ def compare(*, quick: bool = False) -> list[Row]:
         return Row(name, figure["ours"], figure[peer], ratio, limit, "at least", how=setting + how)
 
     return [
-        row("engine / group commit", "group commit", LIMIT,
-            "The peer commits the same changes, ready made, through the same group commit on aiosqlite, each message "
-            "in as many commits, and does nothing else."),
+        row("engine / group commit", "the store", LIMIT,
+            "The peer is the group commit on aiosqlite with everything that the engine asks of it for a message: the "
+            "same changes, ready made, in as many commits, and the same reads. It does nothing else."),
         row("engine / bare statements in turn", "in turn", None,
             "The peer runs the same SQL with all values made beforehand, in as many commits a message. Not judged: no "
             "writer has its values for nothing."),

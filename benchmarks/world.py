@@ -29,6 +29,10 @@ def person(number: int) -> str:
     return f"person{number}@example.org"
 
 
+def session(number: int) -> str:
+    return f"ses_{number:020}"
+
+
 def key_of(number: int) -> Key:
     return Key(AGENT, CHANNEL, person(number))
 
@@ -94,7 +98,7 @@ class World:
         for first in range(numbers.start, numbers.stop, 1000):
             some = range(first, min(first + 1000, numbers.stop))
             await self.store.commit_many([
-                Change(key_of(n), Conversation(manual=Bound(f"ses_{n:020}", "manual", "Billing", "memory"), count=1))
+                Change(key_of(n), Conversation(manual=Bound(session(n), "manual", "Billing", "memory"), count=1))
                 for n in some
             ])  # fmt: skip
 
