@@ -109,7 +109,8 @@ class SessionSource(Protocol):
         """That session, archived and empty ones included; None when there is none."""
 
     async def context(self, session_id: str, limit: int = 200) -> Sequence[Line]:
-        """Its newest ``limit`` visible messages, oldest first."""
+        """Its newest ``limit`` visible messages, oldest first. For an unknown session the error's kind is
+        ``missing``: an empty context would be a wrong answer in disguise."""
 
 
 @runtime_checkable

@@ -162,15 +162,11 @@ class Sessions:
         found: Sequence[Line] = ()
         named = self._source(source) if source else None
         if named is not None:
-            if await named.find(session_id) is None:
-                gone = f"There is no session {session_id} in {source} any more."
-                raise SourceError(gone, kind="missing", source=source)
             found = await named.context(session_id, limit)
         for one in self.sources if named is None else ():
             try:
-                if await one.find(session_id) is not None:
-                    found = await one.context(session_id, limit)
-                    break
+                found = await one.context(session_id, limit)
+                break
             except SourceError as error:
                 if error.kind != "missing":
                     raise

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field, replace
 
 from fsm.desk import current_call
 from fsm.language.matching import match_sessions
-from fsm.ports import ChatMessage, DeliveryError, Line, ModelError, Outgoing, PermissionAsk, Reply, SessionInfo
+from fsm.ports import (
+    ChatMessage,
+    DeliveryError,
+    Line,
+    ModelError,
+    Outgoing,
+    PermissionAsk,
+    Reply,
+    SessionInfo,
+    SourceError,
+)
 from session_router.scenario.clock import Sleeper, SteppedClock
 
 
@@ -128,7 +138,9 @@ class ScriptedSource:
 
     async def context(self, session_id: str, limit: int = 200) -> Sequence[Line]:
         session = self.sessions.get(session_id)
-        return session.lines[-limit:] if session else ()
+        if session is None:
+            raise SourceError(f"There is no session {session_id}.", kind="missing", source=self.name)
+        return session.lines[-limit:]
 
     def change(self, session_id: str, **changes: object) -> None:
         """Raises KeyError: no such session."""

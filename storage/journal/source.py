@@ -106,7 +106,7 @@ class JournalSource:
         return await self._thread(lambda: self._find(session_id))
 
     async def context(self, session_id: str, limit: int = RECENT_MSG_LIMIT) -> Sequence[Line]:
-        """The newest ``limit`` texts that were said, oldest first; none for an unknown session.
+        """The newest ``limit`` texts that were said, oldest first.
 
         Commands and their results are left out. Read from the end of the file, at most 16 MiB of text.
         """
@@ -336,8 +336,8 @@ class JournalSource:
                 lines += reversed(said)
                 if len(lines) >= limit:
                     break
-        except (JournalIdError, JournalMissing):
-            return []
+        except JournalIdError as error:
+            raise SourceError(str(error), kind="missing", source=self.name) from error
         return lines[:limit][::-1]
 
     # -- from the loop ---------------------------------------------------------------------------

@@ -30,7 +30,8 @@ async def test_a_folder_that_is_not_there_holds_no_sessions_and_is_not_made(tmp_
     assert await source.list() == []
     assert await source.latest() is None
     assert await source.find("ses_a") is None
-    assert await source.context("ses_a") == []
+    with pytest.raises(SourceError, match="no session journal"):
+        await source.context("ses_a")
     assert await source.search("x") == []
     assert list(tmp_path.iterdir()) == []
 
@@ -82,7 +83,8 @@ async def test_an_id_that_would_leave_the_folder_is_no_session_and_makes_none(tm
     source = JournalSource(tmp_path / "sessions")
 
     assert await source.find(session_id) is None
-    assert await source.context(session_id) == []
+    with pytest.raises(SourceError, match="No session can be called"):
+        await source.context(session_id)
     with pytest.raises(SourceError, match="No session can be called"):
         await source.create("T", session_id=session_id, at=0.0)
     with pytest.raises(SourceError):
