@@ -45,13 +45,13 @@ from fsm.guards import is_muted
 from fsm.language.inert import clean_nick, make_inert, quote_lines
 from fsm.language.markers import StreamGate
 from fsm.language.prompt import base_prompt, system_text, with_exchange
-from fsm.language.recognise import Kind, recognise
+from fsm.language.recognise import Kind, Recognised, recognise
 from fsm.language.redact import redact
 from fsm.language.reply import read_reply
 from fsm.language.texts import LANGUAGES, say
-from fsm.language.titles import one_line
+from fsm.language.titles import one_line, show_title
 from fsm.ports import ChatMessage, Inbound, Line, ModelError, PermissionAsk, Reply, SessionInfo, SourceError, Talks
-from fsm.sessions import Sessions
+from fsm.sessions import Listing, Sessions
 
 log = logging.getLogger("session_router.turn")
 
@@ -161,9 +161,11 @@ class Desk:
                     matches = ()
                 if not (said.only_if_matches and not matches):
                     here = await self.binding(key, now, at)
-                    problem = "\n".join(str(p) for p in listing.problems) if not matches and not said.words else ""
+                    problem = _unread(said, listing, matches, message.lang)
                     if said.kind is Kind.SWITCH:
-                        return SwitchAsked(at, message=message, binding=here.bound, words=said.words, matches=matches)
+                        return SwitchAsked(
+                            at, message=message, binding=here.bound, words=said.words, matches=matches, problem=problem
+                        )
                     return ListAsked(
                         at, message=message, binding=here.bound, words=said.words, matches=matches, problem=problem
                     )
@@ -360,6 +362,17 @@ class Desk:
     async def run(self, command: Command, ctx: CommandContext) -> Result:
         """Run one command; its changes are in ``ctx``."""
         return await self.commands.run(command, ctx)
+
+
+def _unread(said: Recognised, listing: Listing, matches: Sequence[SessionInfo], lang: str) -> str:
+    """What to say of sources that could not be read: below the list where there is one, else instead of the usual
+    answer, which would sound as if everything had been looked at."""
+    lines = [str(problem) for problem in listing.problems]
+    if not lines or not (said.words or said.kind is Kind.LIST):
+        return ""
+    if not matches and said.words:
+        lines.insert(0, say(lang, "nothing_matches", words=show_title(said.words)))
+    return "\n".join(lines)
 
 
 def commands_done(turn: Turn, results: Sequence[Result], ctx: CommandContext, at: float) -> CommandsDone:
