@@ -18,7 +18,7 @@ from fsm.language.spans import mask, strip_reasoning, trim
 
 _WHOLE_LINE = re.compile(r"[#＃]{2}[^\S\n]*(\w+)[^\S\n]*(?:[:：]([^#＃\n]*))?[#＃]{2}")
 _INDENTED = re.compile(r"(?: {4}| {0,3}\t)")
-_FENCED = re.compile(r"(?P<bar>`{3,}|~{3,})[^\n]*\n(?P<inner>.*?)(?:\n[^\S\n]*(?P=bar)[`~]*)?", re.DOTALL)
+_FENCED = re.compile(r"(?P<bar>`{3,}+|~{3,}+)[^\n]*\n(?P<inner>.*?)(?:\n[^\S\n]*(?P=bar)[`~]*)?", re.DOTALL)
 _INLINE = re.compile(r"(?P<bar>`+)(?!`)(?P<inner>.*?)(?<!`)(?P=bar)", re.DOTALL)
 _ADDRESS_BEFORE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[!-~]*\Z")
 _LETTER = re.compile(r"[A-Za-z]")

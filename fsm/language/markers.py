@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -19,15 +20,16 @@ from fsm.language.spans import (
     INVISIBLE,
     TAG,
     TAG_BEGUN,
+    cut_reasoning,
     drop_leading_blank,
     find_spans,
     is_blank,
-    strip_reasoning,
+    seen_end,
     trim,
     trim_end,
 )
 
-__all__ = ["Gate", "StreamGate", "Verdict", "gate", "strip_reasoning"]
+__all__ = ["Gate", "StreamGate", "Verdict", "gate"]
 
 
 class Verdict(Enum):
@@ -51,16 +53,16 @@ class Gate:
 _BETWEEN = f"[{INVISIBLE}]*"
 _HEAD = re.compile(
     rf"[\s{INVISIBLE}]*{_BETWEEN.join('__')}{_BETWEEN}(?:({_BETWEEN.join('SILENT')})|{_BETWEEN.join('REPLY')})"
-    rf"{_BETWEEN}{_BETWEEN.join('__')}(?!{_BETWEEN}[A-Za-z0-9])"
+    rf"{_BETWEEN}{_BETWEEN.join('__')}"
 )
+_GLUED = re.compile(f"{_BETWEEN}[A-Za-z0-9]")
 _MARK = re.compile(r"__(SILENT|REPLY)__")
 _WORDS = ("SILENT", "REPLY")
 _WORD = re.compile(r"[^\W_]+")
 _INVISIBLE = re.compile(f"[{INVISIBLE}]")
 _NEAR_MISS = re.compile(r"_(?:SILENT|REPLY)_", re.IGNORECASE)
 _BEGUN = re.compile(r"[\W_]*?__(?:(SILENT|REPLY)_?)?|[\W_]*__([A-Z]+)")
-_BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
-_LINE_BREAK = re.compile(f"\r\n|[{_BREAKS}]")
+_LINE_BREAK = re.compile("\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 
 # Decoration that has letters of its own, and so must go before the words are counted.
 _HTML = re.compile(r"</?[A-Za-z][^<>]*>|<!--|-->")
@@ -78,15 +80,16 @@ def gate(text: str) -> Gate:
     ``__SILENT__`` at its very start drops all of it; ``__REPLY__`` is taken off and the rest is sent;
     without either the text is sent as it is. Reasoning is cut before that. A marker alone on the last
     line is removed. Decorated markers (bold, code, quotes, brackets, HTML, full width …) act where
-    nothing else stands: in the reply or, code fences and block quotes apart, on its first line.
+    nothing else stands: in the reply or, code fences and block quotes apart, on its first line. A place
+    where reasoning was cut parts what stands before it from what stands behind it, as a line's end does.
     """
     if _is_plain(text):
         return Gate(Verdict.SEND, text)
-    text = strip_reasoning(text)
-    verdict, text = _take_head(text)
+    text, cuts = cut_reasoning(text)
+    verdict, kept = _take_head(text, cuts)
     if verdict is not Verdict.SEND:
         return Gate(verdict)
-    text = _take_last_line(text)
+    text = _without_last_lines(kept, _behind(text, kept, cuts), lambda line: _nothing_but(line) is not None)
     return Gate(Verdict.SEND, text, _near_misses(text)) if text else Gate(Verdict.EMPTY)
 
 
@@ -104,10 +107,10 @@ def _is_plain(text: str) -> bool:
     )
 
 
-def _take_head(text: str) -> tuple[Verdict, str]:
-    """The decision of the first marker, and what is left to send."""
+def _take_head(text: str, cuts: Sequence[int]) -> tuple[Verdict, str]:
+    """The decision of the first marker, and what is left to send: an end of ``text``."""
     head = _HEAD.match(text)
-    if head is not None:
+    if head is not None and not _is_glued(text, head.end(), cuts):
         if head[1]:
             return Verdict.SILENT, ""
         return _after_reply(text[head.end() :])
@@ -117,14 +120,33 @@ def _take_head(text: str) -> tuple[Verdict, str]:
     body = trim(text)
     if not body:
         return Verdict.EMPTY, ""
-    line_end = _LINE_BREAK.search(body)
-    if line_end is not None and body[0] != ">":
-        word = _nothing_but(body[: line_end.start()])
+    start = text.index(body)
+    for end, rest in _first_ends(body, [cut - start for cut in cuts]):
+        word = _nothing_but(body[:end])
         if word == "SILENT":
             return Verdict.SILENT, ""
         if word == "REPLY":
-            return _after_reply(body[line_end.end() :])
+            return _after_reply(text[start + rest :])
     return Verdict.SEND, text
+
+
+def _is_glued(text: str, end: int, cuts: Sequence[int]) -> bool:
+    """Whether a letter or digit follows so closely that what ends there is no marker."""
+    glued = _GLUED.match(text, end)
+    return glued is not None and not any(end <= cut < glued.end() for cut in cuts)
+
+
+def _first_ends(body: str, cuts: Sequence[int]) -> list[tuple[int, int]]:
+    """Where a marker that stands first may stand alone: where that ends, and where the rest begins."""
+    ends: list[tuple[int, int]] = []
+    word = _WORD.search(body)
+    if cuts and word is not None:
+        behind = cuts[bisect_right(cuts, word.start()) :]
+        ends += [(cut, cut) for cut in behind[: max(1, bisect_right(behind, _ENOUGH))]]
+    line_end = _LINE_BREAK.search(body)
+    if line_end is not None and body[0] != ">":
+        ends.append(line_end.span())
+    return sorted(ends)
 
 
 def _after_reply(rest: str) -> tuple[Verdict, str]:
@@ -133,20 +155,30 @@ def _after_reply(rest: str) -> tuple[Verdict, str]:
     return Verdict.SEND, drop_leading_blank(rest)
 
 
-def _take_last_line(text: str) -> str:
-    """The text without markers that stand alone on its last line; the same text where there are none."""
-    kept = text
+def _behind(text: str, kept: str, cuts: Sequence[int]) -> list[int]:
+    """The places ``cuts`` of ``text`` as those of ``kept``, an end of it."""
+    gone = len(text) - len(kept)
+    return [cut - gone for cut in cuts if cut > gone]
+
+
+def _without_last_lines(text: str, cuts: Sequence[int], goes: Callable[[str], bool]) -> str:
+    """The text without the lines at its end, or what stands behind a cut there, for which ``goes`` is true;
+    the very same text where there are none. The first line of all stays."""
+    lines = [0, *(found.end() for found in _LINE_BREAK.finditer(text))]
+    behind = [0, *cuts]
+    end, judged = len(text), -1
     while True:
-        body = trim_end(kept)
-        start = _last_line(body)
-        if not start or _nothing_but(body[start:]) is None:
-            return kept
-        kept = trim_end(body[:start])
-
-
-def _last_line(text: str) -> int:
-    """Where the last line of the text starts."""
-    return max(map(text.rfind, _BREAKS)) + 1
+        stop = seen_end(text, end)
+        for starts in (lines, behind):
+            while starts[-1] and starts[-1] >= stop:
+                starts.pop()
+        line, cut = lines[-1], behind[-1]
+        if line and line != judged and goes(text[line:stop]):
+            end = seen_end(text, line)
+        elif cut > line and goes(text[cut:stop]):
+            end, judged = seen_end(text, cut), line
+        else:
+            return text[:end]
 
 
 def _plain_copy(text: str) -> str:
@@ -212,6 +244,8 @@ def _near_misses(text: str) -> int:
 _HASH = re.compile("[#＃]")
 _COMMAND_BEGUN = re.compile(r"[#＃]{2}([^\S\n]*)(\w*)([^\S\n]*)([:：][^#\n]*)?[#＃]{0,2}[^\S\n]*\Z")
 _STARTS_SOMETHING = re.compile(r"[_＿<\[◁#＃`~{]")
+_STEPS = 64
+"""A reply is looked at again once it has grown by this part of itself."""
 
 
 class StreamGate:
@@ -227,7 +261,8 @@ class StreamGate:
 
     def __init__(self, known: Collection[str] = ()) -> None:
         self._known = known
-        self._raw = ""
+        self._pieces: list[str] = []
+        self._length = 0
         self._shown = ""
         self._plain = True
         self._looked = 0
@@ -235,16 +270,17 @@ class StreamGate:
     def feed(self, delta: str) -> str | None:
         """Take in the next piece; the whole text that may be shown so far, None when that is nothing new.
 
-        Long replies with code or commands in them are looked at in growing steps rather than with
-        every piece, which keeps the cost of a reply near linear in its length.
+        Long replies are looked at in growing steps rather than with every piece, which keeps the cost of a
+        reply linear in its length.
         """
-        self._raw += delta
+        self._pieces.append(delta)
+        self._length += len(delta)
         self._plain = self._plain and _STARTS_SOMETHING.search(delta) is None
-        settled = self._plain and self._shown
-        if not settled and len(self._raw) - self._looked < len(self._raw) // 64:
+        if self._length - self._looked < self._length // _STEPS:
             return None
-        self._looked = len(self._raw)
-        shown = _hold_lines(self._raw) if self._plain else self._safe()
+        self._looked = self._length
+        raw = self._whole()
+        shown = _hold_lines(raw, ()) if self._plain else self._safe(raw)
         if shown == self._shown or not shown:
             return None
         self._shown = shown
@@ -252,16 +288,20 @@ class StreamGate:
 
     def finish(self) -> Gate:
         """The verdict on the whole reply."""
-        return gate(self._raw)
+        return gate(self._whole())
 
-    def _safe(self) -> str:
-        text = strip_reasoning(_settled(self._raw))
+    def _whole(self) -> str:
+        self._pieces = ["".join(self._pieces)]
+        return self._pieces[0]
+
+    def _safe(self, raw: str) -> str:
+        text, cuts = cut_reasoning(_settled(raw))
         if _could_become_one(text):
             return ""
-        verdict, text = _take_head(text)
-        if verdict is not Verdict.SEND or _could_become_one(text):
+        verdict, kept = _take_head(text, cuts)
+        if verdict is not Verdict.SEND or _could_become_one(kept):
             return ""
-        return _hold_lines(_hold_commands(text, self._known))
+        return _hold_lines(_hold_commands(kept, self._known), _behind(text, kept, cuts))
 
 
 def _settled(raw: str) -> str:
@@ -310,11 +350,7 @@ def _could_act(begun: re.Match[str], line: str, known: Collection[str]) -> bool:
     return exact and name.isascii() and stands_alone(line, begun.start(), len(line))
 
 
-def _hold_lines(text: str) -> str:
+def _hold_lines(text: str, cuts: Sequence[int]) -> str:
     """The text without the lines at its end that are, or could become, a marker alone."""
-    while True:
-        text = trim_end(text)
-        start = _last_line(text)
-        if not text or not _could_become_one(text[start:]):
-            return text
-        text = text[:start]
+    kept = _without_last_lines(trim_end(text), cuts, _could_become_one)
+    return "" if _LINE_BREAK.search(kept) is None and _could_become_one(kept) else kept

@@ -59,6 +59,7 @@ def test_an_unregistered_ascii_name_that_stands_alone_is_answered_not_sent() -> 
     "`##list_sessions##` `##list_sessions##`", "```\n##list_sessions##\n##list_sessions##\n```",
     "> ```\n> ##list_sessions##\n> ```\n引", "1. 例\n   ```sh\n   ##list_sessions##\n   ```",
     "例\n\n\t##list_sessions##",
+    "\ufeff```\n\n##list_sessions##\n\n```\n例", "例\n\u200b~~~\n##list_sessions##\n\u2060~~~",
     "例\n\n    a\n\n    ##list_sessions##", "`` `##list_sessions##` `` 例",
 ])
 def test_what_is_not_meant_is_text(text: str) -> None:

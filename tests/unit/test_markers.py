@@ -12,9 +12,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm.language.markers import Verdict, gate, strip_reasoning
+from fsm.language.markers import Verdict, gate
 from fsm.language.reply import ReadingKind, read_reply
-from fsm.language.spans import INVISIBLE, is_blank
+from fsm.language.spans import INVISIBLE, is_blank, strip_reasoning
 
 FILE = Path(__file__).parents[1] / "cases" / "reply_gate.yaml"
 CASES = yaml.safe_load(FILE.read_text(encoding="utf-8"))
@@ -64,6 +64,40 @@ def test_silence_is_seen_through_every_decoration(text: str) -> None:
 ])
 def test_a_reply_with_nothing_behind_its_marker_is_empty(text: str) -> None:
     assert gate(text).verdict is Verdict.EMPTY
+
+
+@pytest.mark.parametrize("marker", [
+    "__SILENT__", "**__SILENT__**", "`__SILENT__`", "```\n__SILENT__\n```\n", "~~~\n__SILENT__\n~~~\n", "> __SILENT__",
+    "> __SILENT__\n", "<b>__SILENT__</b>", f"__SILENT__{Z}", "__SILENT__ ", "__SILENT__\n", "__SILENT____SILENT__",
+])
+@pytest.mark.parametrize("reasoning", [
+    "<think>a</think>", "<Thinking>__REPLY__ b</Thinking>", "[THINK]a[/THINK]", "<think>a</think><think>b</think>",
+])
+def test_silence_in_front_of_reasoning_is_silence(marker: str, reasoning: str) -> None:
+    for before in ("", " \n", Z, "<think>x</think>", "<think>x</think>\n\n"):
+        for behind in ("hello", "MODE", "1", "你好", " \nhello", "`x`", "```\nx\n```", "__REPLY__hello"):
+            text = f"{before}{marker}{reasoning}{behind}"
+            assert gate(text).verdict is Verdict.SILENT, text
+
+
+@pytest.mark.parametrize(("text", "sent"), [
+    ("__REPLY__<think>a</think>hello", "hello"),
+    ("**__REPLY__**<think>a</think>\nhello", "hello"),
+    ("__REPLY__\n<think>a</think>__SILENT__ 的用法", "__SILENT__ 的用法"),
+    ("答<think>a</think>__SILENT__", "答"),
+    ("答\n__SILENT__<think>a</think>", "答"),
+    ("答\n<think>a</think>**__SILENT__**<think>b</think>", "答"),
+    ("答<think>a</think>__SILENT__<think>b</think>__REPLY__\n", "答"),
+    ("__REPLY__答<think>a</think>\n\n`__SILENT__`", "答"),
+    ("口令<think>a</think>是 __SILENT__ 。", "口令是 __SILENT__ 。"),
+])
+def test_reasoning_parts_a_marker_from_what_is_said(text: str, sent: str) -> None:
+    assert (gate(text).verdict, gate(text).text) == (Verdict.SEND, sent)
+
+
+@pytest.mark.parametrize("text", ["__SIL<think>a</think>ENT__", "__SIL<think>a</think>ENT__<think>b</think>hello"])
+def test_a_marker_that_reasoning_tears_apart_is_one_all_the_same(text: str) -> None:
+    assert gate(text).verdict is Verdict.SILENT
 
 
 @pytest.mark.parametrize(("text", "sent"), [
@@ -157,11 +191,15 @@ def test_what_is_sent_never_starts_with_a_marker_that_acts(text: str) -> None:
         assert "REPLY" in strip_reasoning(text).replace(Z, "")[:strip_reasoning(text).find(gated.text)]
 
 
-@settings(max_examples=200, deadline=None)
-@given(PIECES, st.sampled_from(["", "\n", Z, "\ufeff ", "<think>x</think>", "\n\u3000"]))
-def test_behind_silence_nothing_gets_out(rest: str, before: str) -> None:
+@settings(max_examples=300, deadline=None)
+@given(
+    PIECES,
+    st.sampled_from(["", "\n", Z, "\ufeff ", "<think>x</think>", "\n\u3000"]),
+    st.sampled_from(["\n", "<think>x</think>", f"{Z}<think>__REPLY__</think>", " "]),
+)
+def test_behind_silence_nothing_gets_out(rest: str, before: str, between: str) -> None:
     rest = rest.replace("</think>", "")  # one that nothing opened would take the marker back
-    assert gate(f"{before}__SILENT__\n{rest}").verdict is Verdict.SILENT
+    assert gate(f"{before}__SILENT__{between}{rest}").verdict is Verdict.SILENT
 
 
 @settings(max_examples=200, deadline=None)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fsm.language import commands, markers, spans
 from fsm.language.commands import parse_commands
 from fsm.language.markers import StreamGate, Verdict, gate
 from fsm.language.reply import ReadingKind, read_reply
@@ -30,7 +37,9 @@ def shown(text: str, size: int = 1) -> list[str]:
     "__REPLY__", "__REPLY__ **__SILENT__**", "##list_sessions##", "## list_sessions ##",
     "＃＃switch_session：ses_b＃＃",
     "`##list_sessions##`", "```\n##list_sessions##\n```", "##dummy##", "**__SILENT__**\n没叫我",
-    "[THINK]x[/THINK]__SILENT__",
+    "[THINK]x[/THINK]__SILENT__", "__SILENT__<think>a</think>hello", "**__SILENT__**<think>a</think>MODE",
+    "<think>x</think>`__SILENT__`\n<think>a</think>\nhello", "```\n__SILENT__\n```\n<think>a</think>hello",
+    "__SILENT__\u200b<think>a</think>1", "__SIL<think>a</think>ENT__<think>b</think>hello",
 ])
 def test_nothing_is_shown_of_what_is_not_sent(text: str) -> None:
     assert shown(text) == []
@@ -44,6 +53,8 @@ def test_nothing_is_shown_of_what_is_not_sent(text: str) -> None:
     ("文件在。\n\n__SILENT__", "文件在。"),
     ("文件在。\n\n**__SILENT__**", "文件在。"),
     ("先看 ##list_sessions## 吧", "先看"),
+    ("__REPLY__<think>a</think>你好", "你好"),
+    ("文件在。<think>a</think>__SILENT__", "文件在。"),
     ("写 `##list_sessions##` 就行", "写 `##list_sessions##` 就行"),
     ("## 标题\n正文", "## 标题\n正文"),
     ("##总结##\n三件事", "##总结##\n三件事"),
@@ -72,6 +83,61 @@ def test_a_long_reply_with_code_is_looked_at_in_growing_steps() -> None:
     seen = shown(text)
     assert len(seen) < len(text) / 10
     assert len(seen[-1]) > len(text) * 0.95
+
+
+class _Counted:
+    """A pattern that adds up how many characters its searches go over."""
+
+    def __init__(self, pattern: re.Pattern[str], seen: Counter[str]) -> None:
+        self._pattern, self._seen = pattern, seen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pattern, name)
+
+    def _saw(self, found: re.Match[str] | None, start: int, otherwise: int) -> re.Match[str] | None:
+        self._seen["characters"] += 1 + (found.end() - start if found else otherwise)
+        return found
+
+    def match(self, text: str, start: int = 0) -> re.Match[str] | None:
+        return self._saw(self._pattern.match(text, start), start, 0)
+
+    def search(self, text: str, start: int = 0, end: int = sys.maxsize) -> re.Match[str] | None:
+        return self._saw(self._pattern.search(text, start, end), start, min(end, len(text)) - start)
+
+    def finditer(self, text: str, start: int = 0) -> Iterator[re.Match[str]]:
+        while (found := self.search(text, start)) is not None:
+            yield found
+            start = max(found.end(), found.start() + 1)
+
+    def sub(self, new: str, text: str, count: int = 0) -> str:
+        self._seen["characters"] += len(text)
+        return self._pattern.sub(new, text, count=count)
+
+    def findall(self, text: str) -> list[Any]:
+        self._seen["characters"] += len(text)
+        return self._pattern.findall(text)
+
+
+def examined(monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> int:
+    """Characters that all patterns together look at while ``text`` comes in."""
+    seen: Counter[str] = Counter()
+    with monkeypatch.context() as patched:
+        for module in (spans, markers, commands):
+            for name, value in vars(module).items():
+                if isinstance(value, re.Pattern):
+                    patched.setattr(module, name, _Counted(value, seen))
+        shown(text, size)
+    return seen["characters"]
+
+
+@pytest.mark.parametrize("piece", [
+    "`x` ", "`x", "` ", "`` `", "```", "`\n", "字。", "word ", "<think>`</think>`", "<think>x</think>y",
+    "字<think>`</think>`<think>",
+    "x\n__SILENT__\n", "**", "> `x`\n", "a_b `c` <d> ", "~~~\n", "```\nx\n```\n", "##总结## ", "`##x##` ",
+])
+def test_twice_the_reply_is_about_twice_the_work(monkeypatch: pytest.MonkeyPatch, piece: str) -> None:
+    once, twice = (examined(monkeypatch, piece * (size // len(piece)), 64) for size in (4_000, 8_000))
+    assert twice < 2.6 * once
 
 
 PIECES = st.lists(st.sampled_from([
