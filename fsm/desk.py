@@ -397,6 +397,7 @@ def dump_outcome(result: Result, ctx: CommandContext) -> str:
             "listed": ctx.listed,
             "mute": ctx.mute,
             "taken_in": sorted(ctx.taken_in),
+            "helped": sorted(ctx.helped),
         },
         ensure_ascii=False,
     )
@@ -414,6 +415,8 @@ def load_outcome(data: str, command: Command, ctx: CommandContext) -> Result:
         ctx.listed = tuple(record["listed"])
     ctx.mute = record["mute"] if record["mute"] is not None else ctx.mute
     ctx.taken_in |= set(record["taken_in"])
+    ctx.helped |= set(record.get("helped", ()))
+    ctx.spent += len(record["text"])
     return Result(command, record["text"], record["ok"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from fsm.binding import resolve
-from fsm.commands.registry import CommandContext, CommandError, Registry
+from fsm.commands.registry import RESULT_CHARS, CommandContext, CommandError, Registry
 from fsm.conversation import Bound, Conversation
 from fsm.events import Choice, Opening
 from fsm.language.context import format_context
@@ -16,6 +16,9 @@ from fsm.ports import SessionInfo, SourceError
 from fsm.sessions import session_id_for
 
 BUILTIN = Registry()
+
+CONTEXT_CHARS = RESULT_CHARS - 1_000
+"""Characters of a context as a result: its oldest lines go, where the end of a result would be cut."""
 
 _NUMBERS = re.compile(r"([0-9]{1,6})(?:\s*[-~–—]\s*([0-9]{1,6}))?")
 
@@ -114,7 +117,7 @@ async def context(ctx: CommandContext, n: int = 20) -> str:
         raise CommandError(say(ctx.lang, "number_expected", last=ctx.agent.limits.recent_msg_limit))
     lines = await ctx.sessions.context((await _current(ctx)).session, n, agent=ctx.agent.name)
     text = format_context(lines, user_label=ctx.agent.user_label, agent_label=ctx.agent.label,
-                          max_chars=ctx.agent.limits.context_chars // 4)  # fmt: skip
+                          max_chars=min(ctx.agent.limits.context_chars // 4, CONTEXT_CHARS))  # fmt: skip
     return "\n" + ctx.foreign(text) if text else say(ctx.lang, "no_messages")
 
 

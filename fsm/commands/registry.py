@@ -18,7 +18,7 @@ import logging
 import types
 import typing
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args, get_origin
 
 from fsm.agent import Agent
@@ -30,6 +30,17 @@ from fsm.sessions import Sessions
 
 log = logging.getLogger("session_router.commands")
 
+RESULT_CHARS = 16_000
+"""Characters of one command's result that the model reads."""
+ROUND_CHARS = 32_000
+"""Characters of all results of one reply together."""
+NAME_CHARS = 64
+"""Characters of a name that is no command's, as it is said back."""
+
+# Beside names of commands, what the model is told once in a reply; neither could be a name.
+_COMMANDS = "all commands"
+_LEFT_OUT = "left out"
+
 
 @dataclass(slots=True)
 class CommandContext:
@@ -37,7 +48,8 @@ class CommandContext:
 
     ``bound`` is the session of the running turn; ``place`` names the command that runs
     among all of the turn. ``choice``, ``opens``, ``listed`` and ``mute``
-    (seconds) are the changes; a command sets them and the machine applies them.
+    (seconds) are the changes; a command sets them and the machine applies them. ``spent`` are the
+    characters of the results so far, ``helped`` what the model has been told the use of.
     """
 
     key: Key
@@ -55,6 +67,8 @@ class CommandContext:
     mute: float | None = None
     place: str = ""
     taken_in: set[str] = field(default_factory=set)
+    spent: int = 0
+    helped: set[str] = field(default_factory=set)
 
     @property
     def person(self) -> str:
@@ -153,10 +167,18 @@ class Registry:
         )
 
     async def run(self, command: Command, ctx: CommandContext) -> Result:
-        """Run one command. Never raises but for cancellation."""
+        """Run one command; a result too long for the model is cut, and says so. Never raises but for cancellation."""
+        result = await self._run(command, ctx)
+        text = _fitting(result.text, command.name, ctx)
+        ctx.spent += len(text)
+        return result if text is result.text else replace(result, text=text)
+
+    async def _run(self, command: Command, ctx: CommandContext) -> Result:
         registered = self._commands.get(command.name) if command.known else None
         if registered is None:
-            text = say(ctx.lang, "unknown_command", name=command.name, commands=self._listed(ctx))
+            text = say(ctx.lang, "unknown_command", name=command.name[:NAME_CHARS])
+            if _first_time(_COMMANDS, ctx):
+                text += say(ctx.lang, "commands_are", commands=self._listed(ctx))
             return Result(command, text, ok=False)
         if not ctx.agent.may_use(registered.permission, ctx.person, ctx.key.channel):
             return Result(command, say(ctx.lang, "not_permitted", name=command.name), ok=False)
@@ -164,7 +186,9 @@ class Registry:
             arguments = _convert(registered, command.argument, ctx.lang)
             return Result(command, f"[{command.name}] {await registered.handler(ctx, *arguments)}")
         except CommandError as error:
-            text = say(ctx.lang, "bad_argument", name=command.name, usage=registered.usage, problem=str(error))
+            text = say(ctx.lang, "bad_argument", name=command.name, problem=str(error))
+            if _first_time(command.name, ctx):
+                text += say(ctx.lang, "usage", usage=registered.usage)
             return Result(command, text, ok=False)
         except Exception:
             log.exception("command %s failed", command.name)
@@ -172,6 +196,24 @@ class Registry:
 
     def _listed(self, ctx: CommandContext) -> str:
         return self.help(ctx.agent, ctx.person, ctx.key.channel, ctx.lang)
+
+
+def _first_time(name: str, ctx: CommandContext) -> bool:
+    """Whether this reply's results have not yet told the use of that command; from now on they have."""
+    new = name not in ctx.helped
+    ctx.helped.add(name)
+    return new
+
+
+def _fitting(text: str, name: str, ctx: CommandContext) -> str:
+    """As much of a result as there is room for, and a note of what was cut."""
+    room = min(RESULT_CHARS, ROUND_CHARS - ctx.spent)
+    if len(text) <= room:
+        return text
+    if room <= 0:
+        key = "result_left_out" if _first_time(_LEFT_OUT, ctx) else "left_out_too"
+        return say(ctx.lang, key, name=name[:NAME_CHARS], limit=ROUND_CHARS)
+    return text[:room] + "\n" + say(ctx.lang, "result_cut", shown=room, chars=len(text))
 
 
 # -- arguments -----------------------------------------------------------------------------------

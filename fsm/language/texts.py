@@ -93,14 +93,25 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     # -- commands
     "unknown_command": (
-        "没有名为 {name} 的命令，什么都没有执行。可用的命令：\n{commands}",
-        "There is no command named {name}; nothing was run. Commands:\n{commands}",
+        "没有名为 {name} 的命令，什么都没有执行。",
+        "There is no command named {name}; nothing was run.",
     ),
+    "commands_are": ("可用的命令：\n{commands}", " Commands:\n{commands}"),
     "not_permitted": ("[{name}] 这个人在这里不能用这个命令。", "[{name}] This person may not use that command here."),
     "bad_argument": (
-        "[{name}] 没有执行：{problem} 用法：{usage}",
-        "[{name}] Not run: {problem} Usage: {usage}",
+        "[{name}] 没有执行：{problem}",
+        "[{name}] Not run: {problem}",
     ),
+    "usage": (" 用法：{usage}", " Usage: {usage}"),
+    "result_cut": (
+        "（结果共 {chars} 个字符，只给出前 {shown} 个。）",
+        "(Only the first {shown} of {chars} characters of this result are shown.)",
+    ),
+    "result_left_out": (
+        "[{name}] 结果略去：这次回复的命令结果已满 {limit} 个字符，后面的都略去。",
+        "[{name}] Its result is left out, as are all that follow: results of one reply may have {limit} characters.",
+    ),
+    "left_out_too": ("[{name}] …", "[{name}] …"),
     "command_failed": ("[{name}] 执行失败，详情在日志里。", "[{name}] Failed; the log says why."),
     "command_timed_out": ("[{name}] 超过 {seconds} 秒，已经停下。", "[{name}] Stopped after {seconds} s."),
     "takes_no_argument": ("这个命令不带参数。", "it takes no argument."),
