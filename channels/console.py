@@ -196,13 +196,15 @@ async def lines_of(fd: int) -> AsyncIterator[bytes]:
     Reads in a thread that nothing waits for, since a pipe may stay silent for ever; and below Python's own
     buffers, whose locks such a thread would hold while the interpreter shuts down.
     """
-    rest = b""
+    begun: list[bytes] = []  # of a line that goes on; put together once, since a line may come in thousands of pieces
     while chunk := await _read(fd):
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line.removesuffix(b"\r")
-    if rest:
-        yield rest.removesuffix(b"\r")
+        first, *others = chunk.split(b"\n")
+        begun.append(first)
+        for piece in others:
+            yield b"".join(begun).removesuffix(b"\r")
+            begun = [piece]
+    if line := b"".join(begun):
+        yield line.removesuffix(b"\r")
 
 
 async def _read(fd: int) -> bytes:
