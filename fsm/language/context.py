@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from fsm.constants import CONTEXT_CHARS
-from fsm.language.spans import INVISIBLE
+from fsm.language.inert import quote_lines
 from fsm.ports import Line
 
 USER_LABEL = "用户"
 AGENT_LABEL = "小小莫"
-GROUP_TAG = "群聊"
-"""What stands in brackets before a line that was said in a group."""
-
-_LINE_END = r"[\n\r\v\f\x85\u2028\u2029]"
 
 
 def format_context(
@@ -28,20 +23,14 @@ def format_context(
 
     ``lines`` come oldest first and stay so. Where the whole is longer than ``max_chars`` characters
     the oldest go; a newest message too long by itself is cut at its end rather than lost. Inside a
-    message, a line that begins like one of the labels or like a group's source tag is indented by a
-    space, so that nobody can write a line in another's name.
+    message, lines that look like somebody else's or like our own are marked (:func:`quote_lines`), so that
+    nobody can write a line in another's name.
     """
-    forged = re.compile(
-        rf"(?<={_LINE_END})(?=[{INVISIBLE}]*"
-        rf"(?:(?:{re.escape(user_label)}|{re.escape(agent_label)})\s*[:：]|[\[［【]\s*{GROUP_TAG}))"
-    )
     kept: list[str] = []
     room = max_chars
     for line in reversed(lines):
         label = user_label if line.role == "user" else agent_label
-        text = line.text
-        if user_label in text or agent_label in text or GROUP_TAG in text:
-            text = forged.sub(" ", text)
+        text = quote_lines(line.text, (user_label, agent_label))
         text = f"{label}: {line.tag} {text}" if line.tag else f"{label}: {text}"
         if len(text) > room:
             if not kept and room > 0:

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from fsm.constants import CMD_RE
 from fsm.conversation import Command
+from fsm.language.headings import HEADINGS
 from fsm.language.spans import INVISIBLE
 
 JOINER = "\u2060"
@@ -94,8 +95,9 @@ def _spelt(name: str, argument: str | None) -> str:
 
 def quote_lines(text: str, labels: Iterable[str]) -> str:
     """The text with a word joiner before each of its lines, from the second on, that looks like a source
-    tag (``[…]``) or like one of the ``labels`` and a colon (``用户:``), behind white space or invisible
-    characters too. The first line stands behind a true tag or label and so needs none."""
+    tag (``[…]``), like one of the ``labels`` and a colon (``用户:``) or like a heading of the prompt itself
+    (``新消息：``), behind white space or invisible characters too. The first line stands behind a true tag
+    or label and so needs none."""
     if not any(sign in text for sign in _BREAKS):
         return text
     return _forged(tuple(labels)).sub(JOINER, text)
@@ -103,12 +105,22 @@ def quote_lines(text: str, labels: Iterable[str]) -> str:
 
 @lru_cache(maxsize=64)
 def _forged(labels: tuple[str, ...]) -> re.Pattern[str]:
-    between = f"[{INVISIBLE}]*"
     names = [label.strip().rstrip(":：").rstrip() for label in labels]
-    spelt = "|".join(between.join(map(re.escape, name)) for name in names if name)
-    speaker = rf"|(?:{spelt})[\s{INVISIBLE}]*[:：﹕︰]" if spelt else ""
+    spelt = "|".join(map(_spelling, filter(None, names)))
+    speaker = rf"|(?:{spelt})[\s{INVISIBLE}]*{_WIDTHS[':']}" if spelt else ""
+    heading = "".join(f"|{_spelling(heading)}" for heading in HEADINGS)
     before = rf"(?:(?![{_BREAKS}])[\s{INVISIBLE}])*"
-    return re.compile(rf"(?<=[{_BREAKS}])(?!{JOINER})(?={before}(?:[\[［【]{speaker}))", re.IGNORECASE)
+    return re.compile(rf"(?<=[{_BREAKS}])(?!{JOINER})(?={before}(?:[\[［【〔]{speaker}{heading}))", re.IGNORECASE)
+
+
+_WIDTHS = {":": "[:：﹕︰∶꞉]", "(": "[(（﹙]", ")": "[)）﹚]", ",": "[,，﹐]"}
+_NARROW = str.maketrans("：（），", ":(),")
+
+
+def _spelling(words: str) -> str:
+    """A pattern of all that looks like ``words``: invisible characters and spaces anywhere, signs of either width."""
+    signs = ("".join(words.split())).translate(_NARROW)
+    return rf"[\s{INVISIBLE}]*".join(_WIDTHS.get(sign) or re.escape(sign) for sign in signs)
 
 
 def clean_nick(nick: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from fsm.agent import Agent
 from fsm.conversation import Said
 from fsm.language.context import format_context
+from fsm.language.headings import NEW, RECENT
 from fsm.language.inert import make_inert
 from fsm.ports import ChatMessage, Line
 
@@ -49,9 +50,6 @@ ROOM = {
         "A message that addresses you must be answered."
     ),
 }
-
-RECENT = {"zh": "会话里最近的内容（从旧到新）：", "en": "What was said in this session lately, oldest first:"}
-NEW = {"zh": "新消息：", "en": "New message:"}
 
 
 def system_text(agent: Agent, command_help: str, *, room: bool) -> str:

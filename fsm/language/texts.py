@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fsm.language.headings import SYSTEM
 from fsm.language.titles import show_title
 from fsm.ports import SessionInfo
 
@@ -82,11 +83,11 @@ TEXTS: dict[str, tuple[str, str]] = {
         "(The limit of {loops} command loops was reached, so this is where it stops.)",
     ),
     "ask_again": (
-        "（系统）这条消息是直接对你说的，必须回答。请直接写出给对方的答复，不要沉默，也不要留空。",
-        "(system) This message was said to you directly and needs an answer. Write the answer itself; "
+        SYSTEM["zh"] + "这条消息是直接对你说的，必须回答。请直接写出给对方的答复，不要沉默，也不要留空。",
+        SYSTEM["en"] + " This message was said to you directly and needs an answer. Write the answer itself; "
         "do not stay silent and do not leave it empty.",
     ),
-    "results": ("（系统）命令结果：", "(system) Command results:"),
+    "results": (SYSTEM["zh"] + "命令结果：", SYSTEM["en"] + " Command results:"),
     "unknown_outcome": (
         "结果不明：命令开始后程序中断了，没有再执行一次。",
         "Outcome unknown: the program was cut off after the command had started, and it was not run again.",
