@@ -48,11 +48,7 @@ async def switch_session(ctx: CommandContext, session: str) -> str:
     """Bind the session with that id."""
     found = await ctx.sessions.find(session)
     if found is None or not ctx.agent.may_see(ctx.person, found.source, found.id):
-        listing = await ctx.sessions.list(ctx.agent, ctx.person)
-        titled = [s for s in listing.sessions if s.title.strip() == session]
-        if len(titled) != 1:
-            raise CommandError(say(ctx.lang, "unknown_session", session=ctx.foreign(session)))
-        found = titled[0]
+        raise CommandError(say(ctx.lang, "unknown_session", session=ctx.foreign(session)))
     return _bind(ctx, found)
 
 

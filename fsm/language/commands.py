@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from fsm.constants import CMD_RE
 from fsm.conversation import Command
-from fsm.language.spans import mask, strip_reasoning, trim
+from fsm.language.spans import FENCE_LINE, INVISIBLE, mask, strip_reasoning, trim
 
 _WHOLE_LINE = re.compile(r"[#＃]{2}[^\S\n]*(\w+)[^\S\n]*(?:[:：]([^#＃\n]*))?[#＃]{2}")
-_INDENTED = re.compile(r"(?: {4}| {0,3}\t)")
+_INDENTED = re.compile(rf"(?:(?!\x01)[{INVISIBLE}])*(?: {{4}}| {{0,3}}\t)")  # U+0001 is reasoning that was masked
+_HEADING = re.compile(r" {0,3}#{1,6}(?:[^\S\n]|$)")
 _FENCED = re.compile(r"(?P<bar>`{3,}+|~{3,}+)[^\n]*\n(?P<inner>.*?)(?:\n[^\S\n]*(?P=bar)[`~]*)?", re.DOTALL)
 _INLINE = re.compile(r"(?P<bar>`+)(?!`)(?P<inner>.*?)(?<!`)(?P=bar)", re.DOTALL)
 _ADDRESS_BEFORE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[!-~]*\Z")
@@ -44,10 +45,11 @@ class Found(NamedTuple):
 def parse_commands(text: str, known: Collection[str]) -> Commands:
     """The commands in what a model wrote; ``known`` holds the registered names.
 
-    Code and reasoning do not count, save that a text which is nothing but one command in backticks or a
-    fence is that command. A hit runs when its name is registered. A line that is nothing but a near miss
-    of a registered name runs. An unregistered ASCII name that stands alone (glued to no letter, digit or
-    ``#``, and no part of an address) is a command that is not ``known``. Everything else is text.
+    Code (fenced, inline, or indented where no paragraph goes on) and reasoning do not count, save that a
+    text which is nothing but one command in backticks or a fence is that command. A hit runs when its name
+    is registered. A line that is nothing but a near miss of a registered name runs. An unregistered ASCII
+    name that stands alone (glued to no letter, digit or ``#``, and no part of an address) is a command that
+    is not ``known``. Everything else is text.
     Arguments lose the spaces at their ends; ``##x##`` has none (None), ``##x:##`` an empty one.
     """
     if "#" not in text and "＃" not in text:
@@ -63,12 +65,13 @@ def find_commands(text: str, known: Collection[str]) -> tuple[list[Found], list[
     found: list[Found] = []
     hits: list[str] = []
     at = 0
-    after_blank, in_code = True, False
+    in_paragraph, in_code = False, False
     for line in mask(text).split("\n"):
         start, at = at, at + len(line) + 1
         bare = trim(line)
-        in_code = bool(bare) and (after_blank or in_code) and _INDENTED.match(line) is not None
-        after_blank = not bare
+        in_code = bool(bare) and not in_paragraph and _INDENTED.match(line) is not None
+        fence = not bare.strip("\ufffc") and FENCE_LINE.match(text, start) is not None
+        in_paragraph = bool(bare) and not in_code and not fence and _HEADING.match(line) is None
         if in_code or ("##" not in line and "＃" not in line):
             continue
         in_line = list(CMD_RE.finditer(line))
@@ -84,8 +87,12 @@ def find_commands(text: str, known: Collection[str]) -> tuple[list[Found], list[
 
 def _only_command(text: str, known: Collection[str]) -> tuple[Command, list[str]] | None:
     """The command when a text is nothing else but it, in backticks or in a fence too."""
-    body = trim(strip_reasoning(text))
-    wrapped = _FENCED.fullmatch(body) or _INLINE.fullmatch(body)
+    text = strip_reasoning(text)
+    body = trim(text)
+    fenced = _FENCED.fullmatch(body)
+    if fenced is None and _INDENTED.match(text, text.rfind("\n", 0, text.find(body)) + 1):
+        return None
+    wrapped = fenced or _INLINE.fullmatch(body)
     body = trim(wrapped["inner"]) if wrapped else body
     hit = CMD_RE.fullmatch(body)
     command = _near_miss(body, known) or (_meant(hit, body, known) if hit else None)

@@ -60,6 +60,10 @@ def test_an_unregistered_ascii_name_that_stands_alone_is_answered_not_sent() -> 
     "> ```\n> ##list_sessions##\n> ```\n引", "1. 例\n   ```sh\n   ##list_sessions##\n   ```",
     "例\n\n\t##list_sessions##",
     "\ufeff```\n\n##list_sessions##\n\n```\n例", "例\n\u200b~~~\n##list_sessions##\n\u2060~~~",
+    "    ##list_sessions##", "\t##list_sessions##", "\n  \t## list_sessions ##", "    `##list_sessions##`",
+    "\ufeff    ##dummy##", "<think>a</think>\n    ##list_sessions##", "    先看\n    ##list_sessions##",
+    "    ##list_sessions##\n    ##dummy##",
+    "# 例\n    ##list_sessions##", "```\nx\n```\n    ##list_sessions##", "例\n\n\u200b    ##list_sessions##",
     "例\n\n    a\n\n    ##list_sessions##", "`` `##list_sessions##` `` 例",
 ])
 def test_what_is_not_meant_is_text(text: str) -> None:
@@ -76,7 +80,9 @@ def test_what_is_not_meant_is_text(text: str) -> None:
     ("\ufeff## list_sessions ##", Command("list_sessions", None)),
     ("**##list_sessions##**", Command("list_sessions", None)),
     ("看看\n    ##list_sessions##", Command("list_sessions", None)),
-    ("    ##list_sessions##", Command("list_sessions", None)),
+    ("   ##list_sessions##", Command("list_sessions", None)),
+    ("<think>a</think>    ##list_sessions##", Command("list_sessions", None)),
+    ("    ```\n    ##list_sessions##\n    ```", Command("list_sessions", None)),
     ("字##list_sessions##字", Command("list_sessions", None)),
     ("```\n## list_sessions ##\n```", Command("list_sessions", None)),
     ("<think>a</think>`##list_sessions##`", Command("list_sessions", None)),
