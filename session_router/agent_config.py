@@ -67,8 +67,27 @@ def environ_of(info: ValidationInfo) -> Mapping[str, str]:
     return found
 
 
+def a_path(value: object) -> object:
+    """``value``, where it is text that can be a path. Raises :class:`ValueError`."""
+    if not isinstance(value, str | Path):
+        return value
+    text = str(value)
+    if not text.strip():
+        raise ValueError("expected a path, not empty text; leave the key out for what is usual")
+    if any(sign < " " or sign == "\x7f" for sign in text):
+        raise ValueError("a path holds no control characters, such as NUL or the end of a line")
+    if text.startswith("~") and text[1:2] not in ("", "/", "\\"):
+        raise ValueError("`~` stands for your own home only; write another's path out, or `./~…` for a file named so")
+    return value
+
+
+FilePath = Annotated[Path, BeforeValidator(a_path)]
+
+
 def absolute(path: Path | str, info: ValidationInfo) -> Path:
-    """Relative paths begin at the config file: it may be started from anywhere."""
+    """Relative paths begin at the config file: it may be started from anywhere. Raises as :func:`a_path` for text."""
+    if isinstance(path, str):
+        a_path(path)
     return config_sources.under(path, (info.context or {}).get("folder") or Path.cwd(), environ_of(info))
 
 
@@ -176,7 +195,7 @@ class XmppConfig(Table):
     host: str = ""
     port: Annotated[int, BeforeValidator(not_a_switch), Field(ge=1, le=65535)] | None = None
     direct_tls: bool = False
-    ca_file: Path | None = None
+    ca_file: FilePath | None = None
     plaintext_loopback: bool = False
     resource: Name = "session-router"
     history: Annotated[int, BeforeValidator(not_a_switch), Field(ge=0, le=1000)] = 20
@@ -219,13 +238,13 @@ class AgentConfig(Table):
     jid: str = ""
     password: SecretStr | None = None
     password_env: str = ""
-    password_file: Path | None = None
+    password_file: FilePath | None = None
     rooms: Names = ()
     """Rooms to join; those of ``groups`` are joined as well."""
     xmpp: XmppConfig = XmppConfig()
     http_port: Annotated[int, BeforeValidator(not_a_switch), Field(ge=1, le=65535)] | None = None
     http_token_env: str = ""
-    http_token_file: Path | None = None
+    http_token_file: FilePath | None = None
     """Without either, a token is made up at the first start and kept in ``data_dir``."""
 
     @model_validator(mode="before")
@@ -371,6 +390,6 @@ def bad_name(name: str) -> str:
 
 
 def with_absolute_paths(model: ModelSettings, info: ValidationInfo) -> ModelSettings:
-    changed = {name: absolute(path, info) for name in ("api_key_file", "gguf") if (path := getattr(model, name))}
+    changed = {name: absolute(str(path), info) for name in ("api_key_file", "gguf") if (path := getattr(model, name))}
     fallbacks = tuple(with_absolute_paths(each, info) for each in model.fallbacks)
     return model.model_copy(update={**changed, "fallbacks": fallbacks})

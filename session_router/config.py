@@ -37,6 +37,7 @@ from session_router.agent_config import (
     SPELLINGS,
     AgentConfig,
     ExtraWords,
+    FilePath,
     GroupConfig,
     Language,
     LimitKeys,
@@ -85,7 +86,7 @@ class StoreConfig(Table):
     ``state.db`` of Hermes (true for its usual place) that gets a copy of the active senders, for programs that look
     for them there; after validation an absolute path, or None."""
 
-    path: Path = Path("engine.db")
+    path: FilePath = Path("engine.db")
     mirror: Annotated[Path | None, PlainValidator(lambda value, info: _hermes(value, info))] = None
     synchronous: Annotated[
         Literal["FULL", "NORMAL", "OFF"], BeforeValidator(lambda v: v.upper() if isinstance(v, str) else v)
@@ -156,7 +157,7 @@ class Config(Table):
     stand at the top are already in it where it does not set its own, and the other agents are among its ``bots``."""
 
     language: Language = "zh"
-    data_dir: Path | None = None
+    data_dir: FilePath | None = None
     store: StoreConfig = StoreConfig()
     sources: Sources = Field(default_factory=lambda: _defaults())
     model: ModelSettings | None = None
@@ -186,7 +187,13 @@ class Config(Table):
     @field_validator("data_dir")
     @classmethod
     def _found(cls, folder: Path | None, info: ValidationInfo) -> Path:
-        return absolute(folder, info) if folder else config_sources.data_folder(environ_of(info))
+        if folder is None:
+            return config_sources.data_folder(environ_of(info))
+        found = absolute(folder, info)
+        in_the_way = next((each for each in (found, *found.parents) if os.path.exists(each)), found)
+        if os.path.isfile(in_the_way):
+            raise ValueError(f"{in_the_way} is a file; name a folder, which is made where it is missing")
+        return found
 
     @field_validator("store")
     @classmethod

@@ -1,4 +1,5 @@
-"""Opening another program's database so that nothing is created, written or held up.
+"""Reading a database so that nothing is created, written or held up: another program's, or one of ours where
+it may not be written.
 
 Measured with SQLite 3.40: OpenCode and Hermes keep their files in WAL mode with a writer open, and
 a reader that stays connected stops its checkpoints, so every read here opens, reads and closes.
@@ -7,12 +8,14 @@ a reader that stays connected stops its checkpoints, so every read here opens, r
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import stat
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
@@ -123,6 +126,33 @@ def storable(session_id: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+# -- a store that may not be written -------------------------------------------------------------
+
+
+def may_be_written(path: Path) -> bool:
+    """Whether SQLite can work on the file as it does: it writes the file, and others beside it."""
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+@contextmanager
+def copied(path: Path) -> Iterator[Path]:
+    """A copy of a database with what its -wal holds, in a folder that goes afterwards. Nothing is made or
+    changed where it comes from. Raises ``OSError`` where it cannot be read."""
+    with tempfile.TemporaryDirectory(prefix="session-router-") as folder:
+        copy = Path(folder) / path.name
+        try:
+            # From one snapshot, where a writer is at it and has left its -shm.
+            uri = f"{path.absolute().as_uri()}?mode=ro"
+            with closing(sqlite3.connect(uri, uri=True)) as source, closing(sqlite3.connect(copy)) as target:
+                source.backup(target)
+        except sqlite3.Error:
+            # On a read-only medium nobody writes; SQLite takes up the -wal of the copy by itself.
+            shutil.copyfile(path, copy)
+            with suppress(FileNotFoundError):
+                shutil.copyfile(f"{path}-wal", f"{copy}-wal")
+        yield copy
 
 
 # -- files that this process keeps open ----------------------------------------------------------

@@ -34,6 +34,11 @@ SPINNER = "|/-\\"
 QUIET_SECONDS = 0.5
 """How long something may take before progress is shown."""
 
+MOST = 10**9
+"""The greatest number that an option takes; far greater ones fit no database."""
+COUNT = click.IntRange(1, MOST)
+COUNT_OR_NONE = click.IntRange(0, MOST)
+
 
 class Problem(Exception):
     """Ends a command with one plain sentence on stderr; ``code`` is the exit code."""

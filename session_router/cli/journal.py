@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from session_router.cli.conventions import (
+    COUNT_OR_NONE,
     FAILED,
     Command,
     Group,
@@ -58,7 +59,7 @@ def _files(function: Callable[..., Any]) -> Callable[..., Any]:
               "journal show old.jsonl --json"),
 )  # fmt: skip
 @_files
-@click.option("--messages", type=click.IntRange(min=0), cls=Option,
+@click.option("--messages", type=COUNT_OR_NONE, cls=Option,
               says=Both("Newest messages to show; by default all with --json, else 10.",
                         "显示最新的几条消息；默认 --json 时全部，否则 10 条。"))  # fmt: skip
 @config_option

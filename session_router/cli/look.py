@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from session_router.cli.conventions import (
+    COUNT,
     FAILED,
     WRONG,
     Command,
@@ -59,8 +60,9 @@ def sessions(
     with progress("Reading sessions", "正在读取会话"):
         from fsm.language.texts import age
         from fsm.language.titles import show_title
+        from session_router.cli.reading import reading
         from session_router.clock import SystemClock
-        from session_router.compose import reading, user_name
+        from session_router.compose import user_name
 
         async def look() -> tuple[Any, int]:
             async with reading(config) as (_, found):
@@ -106,7 +108,7 @@ def _as_json(session: Any) -> dict[str, Any]:
     examples=("context ses_dd36b73a4ffeUI3Vros5ub9e1D", "context ses_dd36b73a4ffeUI3Vros5ub9e1D --limit 20 --json"),
 )
 @click.argument("session_id")
-@click.option("--limit", type=click.IntRange(min=1), cls=Option,
+@click.option("--limit", type=COUNT, cls=Option,
               says=Both("Newest messages to show; by default as many as the model gets (200).",
                         "显示最新的几条消息；默认与模型看到的一样多（200）。"))  # fmt: skip
 @agent_option
@@ -118,7 +120,7 @@ def context(session_id: str, limit: int | None, agent_name: str | None, config_f
     many = limit or agent.limits.recent_msg_limit
     with progress("Reading the session", "正在读取会话"):
         from fsm.language.context import format_context
-        from session_router.compose import reading
+        from session_router.cli.reading import reading
 
         async def look() -> Any:
             async with reading(config) as (_, found):
@@ -160,8 +162,9 @@ def conversations(config_file: str | None, as_json: bool) -> int:
         from fsm.commands.engine import name_bound
         from fsm.conversation import deadlines
         from fsm.language.texts import age, say
+        from session_router.cli.reading import reading
         from session_router.clock import SystemClock
-        from session_router.compose import Bindings, reading
+        from session_router.compose import Bindings
 
         at, lang = SystemClock().now(), language()
 
@@ -213,7 +216,7 @@ def conversations(config_file: str | None, as_json: bool) -> int:
 )  # fmt: skip
 @click.argument("channel")
 @click.argument("sender")
-@click.option("--limit", type=click.IntRange(min=1), default=10, cls=Option,
+@click.option("--limit", type=COUNT, default=10, cls=Option,
               says=Both("Messages to explain; 10 by default.", "说明最近几条消息；默认 10。"))  # fmt: skip
 @agent_option
 @config_option
@@ -225,8 +228,8 @@ def why(
     with progress("Reading the conversation", "正在读取对话"):
         from fsm.commands.engine import explain
         from fsm.language.texts import say
+        from session_router.cli.reading import reading
         from session_router.clock import SystemClock
-        from session_router.compose import reading
 
         async def look() -> tuple[Key, Conversation, Any]:
             async with reading(config) as (store, _):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from session_router.cli.conventions import (
+    COUNT,
     FAILED,
     WRONG,
     Command,
@@ -191,7 +192,7 @@ def _survives(scenario: Scenario, *, err: bool) -> bool:
 @click.option("--mask", is_flag=True, cls=Option, says=Both("Hide what was said.", "隐去说话内容。"))
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", cls=Option,
               says=Both("Write to a file in place of stdout.", "写到文件，而不是 stdout。"))
-@click.option("--limit", type=click.IntRange(min=1), default=1000, cls=Option,
+@click.option("--limit", type=COUNT, default=1000, cls=Option,
               says=Both("The newest messages only; 1000 by default.", "只取最新的几条消息；默认 1000。"))  # fmt: skip
 @agent_option
 @config_option
@@ -202,7 +203,7 @@ def export(
     config = load_config(config_file)
     with progress("Reading the conversation", "正在读取对话"):
         from session_router.cli.look import find_conversation, no_store
-        from session_router.compose import reading
+        from session_router.cli.reading import reading
         from session_router.scenario.export import export as write
 
         async def look() -> Any:

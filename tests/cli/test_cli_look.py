@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import sqlite3
+import subprocess
+import sys
 from collections import deque
+from contextlib import closing
 
 import pytest
 
@@ -133,6 +138,58 @@ def test_without_a_store_they_say_what_makes_one(home: Home) -> None:
 def test_the_answers_come_in_chinese_too(talked: Home) -> None:
     assert "模型调用失败" in talked.run("why", "console", "hmo", "--lang", "zh").stdout
     assert "没有" in talked.run("why", "console", "nobody", env={"LC_ALL": "zh_CN.UTF-8"}).stderr
+
+
+@pytest.mark.parametrize("words", [
+    ("context", PARSER, "--limit"), ("why", "console", "hmo", "--limit"), ("export", "console", "hmo", "--limit"),
+    ("journal", "show", "ses_x", "--messages"),
+])  # fmt: skip
+@pytest.mark.parametrize("number", ["99999999999999999999", "9" * 5000, "-1"])
+def test_a_number_that_no_database_takes_is_wrong_usage(home: Home, words: tuple[str, ...], number: str) -> None:
+    done = home.run(*words, number)
+    assert done.returncode == 2
+    assert f"'{words[-1]}'" in done.stderr
+    assert "unforeseen" not in done.stderr
+
+
+def _without_leave_to_write() -> None:
+    """Runs in the child: root heeds file modes only without this power."""
+    import ctypes
+
+    if os.geteuid() == 0:
+        drop_from_bounding_set, to_override_modes = 24, 1
+        if ctypes.CDLL(None, use_errno=True).prctl(drop_from_bounding_set, to_override_modes, 0, 0, 0):
+            raise OSError(ctypes.get_errno(), "prctl")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere root cannot be made to heed file modes")
+@pytest.mark.parametrize("crashed", [False, True])
+def test_a_store_that_may_only_be_read_is_read(talked: Home, crashed: bool) -> None:
+    folder = talked.store.parent
+    if crashed:  # what was said last stands in the -wal only
+        with closing(sqlite3.connect(talked.store)) as writer:
+            writer.execute("PRAGMA wal_autocheckpoint = 0")
+            writer.execute("UPDATE inbox SET text = 'said in the wal' WHERE text = 'and then?'")
+            writer.commit()
+            held = {path.name: path.read_bytes() for path in folder.glob("engine.db*") if path.suffix != ".db-shm"}
+        for name, content in held.items():
+            (folder / name).write_bytes(content)
+    was = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    for path in [*folder.iterdir(), folder]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        done = [
+            subprocess.run(talked.command(*words), env=talked.env, cwd=talked.folder, capture_output=True, text=True,
+                           timeout=60, check=False, preexec_fn=_without_leave_to_write)
+            for words in (("conversations",), ("why", "console", "hmo"), ("sessions",), ("export", "console", "hmo"))
+        ]  # fmt: skip
+    finally:
+        for path in [folder, *folder.iterdir()]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+    assert [(one.returncode, one.stderr) for one in done] == [(0, "")] * 4
+    assert done[0].stdout.startswith("assistant console hmo: idle")
+    assert ("said in the wal" if crashed else "and then?") in done[1].stdout
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == was
 
 
 # -- diagram ---------------------------------------------------------------------------------------

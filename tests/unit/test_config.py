@@ -595,3 +595,34 @@ def test_a_wrong_server_table_is_told_with_its_key(desk: Desk, text: str, key: s
         desk.load(text)
     assert (caught.value.key, words in caught.value.text) == (f"sources.{key}".rstrip("."), True)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("written", "said"), [
+    ("", "not empty text"), ("  ", "not empty text"), ("a\\u0000b", "control characters"),
+    ("a\\nb", "control characters"), ("~nobody", "your own home only"), ("~nobody/x", "your own home only"),
+])  # fmt: skip
+@pytest.mark.parametrize("key", ["data_dir", "store.path", "sources.opencode", "agents.a.password_file"])
+def test_a_path_that_can_be_none_is_said_with_its_key(tmp_path: Path, key: str, written: str, said: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f'{key} = "{written}"\n', encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load(file, {"HOME": str(tmp_path)})
+    assert caught.value.key == key
+    if key != "sources.opencode" or written.strip():
+        assert said in caught.value.text
+
+
+@pytest.mark.parametrize("below", ["", "/deeper/still"])
+def test_a_data_folder_that_is_a_file_is_said(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    file = tmp_path / "config.toml"
+    file.write_text(f'data_dir = "file{below}"\n', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"data_dir: .*file is a file; name a folder"):
+        load(file, {"HOME": str(tmp_path)})
+
+
+def test_a_home_of_ones_own_and_a_folder_that_is_named_like_one_are_taken(tmp_path: Path) -> None:
+    for written, found in (("~", tmp_path), ("~/x", tmp_path / "x"), ("./~nobody", tmp_path / "~nobody")):
+        file = tmp_path / "config.toml"
+        file.write_text(f'data_dir = "{written}"\n', encoding="utf-8")
+        assert load(file, {"HOME": str(tmp_path)}).folder == found
