@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from storage.journal.records import Record
+from storage.journal.records import Record, kind_of
 
 CALL_IDS = ("call_id", "callId", "tool_use_id", "call", "id")
 """Names under which a tool event says which call it belongs to, the first that is there."""
@@ -68,6 +68,19 @@ def _message(data: Any, role: Literal["user", "assistant"]) -> SessionMessage | 
     if isinstance(content, Mapping):
         return _message(content, role)
     return SessionMessage(role, content) if isinstance(content, str | list) and content else None
+
+
+def odd_data(event: str, data: Any) -> str:
+    """What is wrong with the shape of a record's data; empty where nothing is. It may be missing, and a text by itself
+    is the content."""
+    if data is None or isinstance(data, str):
+        return ""
+    if not isinstance(data, Mapping):
+        return f"data is {kind_of(data)}, not an object"
+    content = first_of(data, _TEXTS) if event in ("turn_start", "turn_end") else None
+    if content is None or isinstance(content, str | list | Mapping):
+        return ""
+    return f"the content of the message is {kind_of(content)}, not text or blocks"
 
 
 def text_of(content: Any) -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 from storage.journal.lines import BOM, backwards, numbered, opened
 from storage.journal.migrations import STEPS, Step, is_header, migrate, version_of
-from storage.journal.records import EVENTS, HEADER, VERSION, Complaint, Record, iso, parse, seconds
+from storage.journal.records import EVENTS, HEADER, VERSION, Complaint, Record, iso, kind_of, parse, seconds
 
 COMPLAINTS_KEPT = 1000
 """Of a file that is nothing but garbage not every line is told; all are counted."""
@@ -176,7 +176,7 @@ def whole(line: bytes, *, path: Path | str = "", number: int = 0, first: bool = 
     try:
         held = parse(line)
         if not isinstance(held, dict):
-            raise BadLine(f"not a record but {_kind(held)}")
+            raise BadLine(f"not a record but {kind_of(held)}")
         version = version_of(held)
     except BadLine:
         raise
@@ -203,10 +203,6 @@ def _timestamp(value: Any) -> str:
         return value
     at = seconds(value)
     return "" if at is None else iso(at)
-
-
-def _kind(value: Any) -> str:
-    return {list: "a list", str: "a text", type(None): "null", bool: "true or false"}.get(type(value), "a number")
 
 
 def newest(path: Path, size: int | None = None) -> Iterator[Record]:

@@ -29,6 +29,8 @@ EVENTS = frozenset({"turn_start", "tool_call", "tool_result", "turn_end"})
 HEADER = "header"
 MAX_RECORD = 1024 * 1024
 """Bytes of the longest line that is written, its line feed included."""
+SHOWN_CHARS = 40
+"""Characters of a wrong value that a complaint repeats."""
 
 _DECODER = msgspec.json.Decoder()
 
@@ -80,6 +82,20 @@ def seconds(timestamp: Any) -> float | None:
     except (ValueError, OverflowError, OSError):
         pass
     return None
+
+
+def odd_timestamp(value: Any) -> str:
+    """What is wrong with a record's timestamp; empty where nothing is. It may be missing."""
+    if value in (None, "") or seconds(value) is not None:
+        return ""
+    shown = repr(value) if isinstance(value, str | int | float) else kind_of(value)
+    return f"timestamp is {shown[:SHOWN_CHARS]}, not a time such as 2026-01-15T08:00:00Z"
+
+
+def kind_of(value: Any) -> str:
+    """What a JSON value is, in words."""
+    names = {dict: "an object", list: "a list", str: "a text", type(None): "null", bool: "true or false"}
+    return names.get(type(value), "a number")
 
 
 def encode(this: Record, *, exact: bool = False) -> bytes:

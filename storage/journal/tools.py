@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from storage.journal import blobs
+from storage.journal.content import odd_data
 from storage.journal.errors import told
 from storage.journal.lines import CHUNK, numbered, opened
 from storage.journal.locks import OwnerLock, lock
 from storage.journal.migrations import migrate as migrate_line
 from storage.journal.names import id_of
-from storage.journal.reading import BadLine, Complaints, freed, whole
-from storage.journal.records import VERSION, Complaint, encode_object, parse_telling
+from storage.journal.reading import COMPLAINTS_KEPT, BadLine, Complaints, freed, whole
+from storage.journal.records import VERSION, Complaint, encode_object, odd_timestamp, parse, parse_telling
 from storage.journal.snapshot import Resumed, resume
 
 
@@ -34,16 +35,41 @@ def show(path: Path | str, *, messages: int | None = None) -> dict[str, Any]:
 def check(path: Path | str) -> dict[str, Any]:
     """``ok`` and everything that is wrong; changes nothing. Raises :class:`JournalError`.
 
-    Older versions, an interrupted turn and open commands are told, but nothing wrong.
+    Older versions, an interrupted turn and open commands are told, but nothing wrong. Loading gets over more than
+    is right: what it takes for nothing (data that is no object, a time that is none) is wrong here.
     """
     path = Path(path)
     found = resume(path, id_of(path), messages=0)
     told_ = _told(found)
+    odd = Complaints()
+    _look_closely(path, odd)
     for name, line in found.blobs.items():
         if not blobs.there(path.parent / blobs.FOLDER, name):
-            told_["complaintCount"] += 1
-            told_["complaints"].append({"line": line, "problem": f"the large content blobs/{name} is not there"})
+            odd(line, f"the large content blobs/{name} is not there")
+    told_["complaintCount"] += odd.count
+    told_["complaints"] += [{"line": one.line, "problem": one.problem} for one in odd.kept]
+    told_["complaints"] = sorted(told_["complaints"], key=lambda one: one["line"])[:COMPLAINTS_KEPT]
     return {"id": found.snapshot.id, "ok": told_["complaintCount"] == 0, **told_}
+
+
+def _look_closely(path: Path, complain: Complaints) -> None:
+    """Complain of what stands in whole records and is none of what may stand there."""
+    told_before = Complaints()
+    first = True
+    with opened(path) as (file, size):
+        for number, lines in numbered(file, size, told_before):
+            for at, raw in enumerate(lines, number):
+                if not (line := freed(raw, at, told_before)):
+                    continue
+                try:
+                    record, _ = whole(line, path=path, number=at, first=first)
+                except BadLine:
+                    continue
+                first = False
+                held = parse(line)
+                for problem in (odd_timestamp(held.get("timestamp")), odd_data(record.event, held.get("data"))):
+                    if problem:
+                        complain(at, problem)
 
 
 def _told(found: Resumed) -> dict[str, Any]:
