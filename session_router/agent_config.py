@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -33,7 +33,7 @@ from fsm.agent import Agent, Group
 from fsm.constants import Limits
 from fsm.language.words import WORDS, Words
 from session_router import config_sources
-from session_router.config_errors import ConfigError, Problem
+from session_router.config_errors import ConfigError, Problem, did_you_mean
 from session_router.model_settings import ModelSettings
 
 DEFAULT_AGENT = "assistant"
@@ -285,6 +285,16 @@ class AgentConfig(Table):
             if room.startswith("xmpp:"):
                 raise ValueError("write rooms without `xmpp:` before them, such as team@muc.example.org")
         return rooms
+
+    @field_validator("permissions")
+    @classmethod
+    def _are_commands(cls, permissions: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        # A name that narrows nothing would leave open what was to be closed.
+        known: Collection[str] | None = (info.context or {}).get("permissions")
+        for name in permissions:
+            if known is not None and name not in known:
+                raise ValueError(f"there is no command `{name}`; {did_you_mean(name, known)}")
+        return permissions
 
     @field_validator("password_env", "http_token_env")
     @classmethod

@@ -27,6 +27,9 @@ from pydantic import (
 )
 
 from fsm.agent import Agent
+from fsm.commands.builtin import BUILTIN
+from fsm.commands.engine import ENGINE_COMMANDS
+from fsm.commands.registry import Registry
 from fsm.constants import Limits
 from fsm.language.redact import HIDDEN, redact
 from fsm.language.words import WORDS, Words
@@ -257,17 +260,26 @@ class Config(Table):
 
 
 def load(
-    path: Path | str | None = None, environ: Mapping[str, str] = os.environ, *, folder: Path | None = None
+    path: Path | str | None = None,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    folder: Path | None = None,
+    commands: Registry = BUILTIN,
 ) -> Config:
     """The config of ``path`` (see :func:`session_router.config_sources.find_file`) and of ``environ``;
-    without a file the defaults. ``folder`` is where the program was started. Raises :class:`ConfigError`."""
+    without a file the defaults. ``folder`` is where the program was started, ``commands`` are those that
+    ``permissions`` may narrow beside the engine's own. Raises :class:`ConfigError`."""
     folder = folder or Path.cwd()
     file = config_sources.find_file(path, environ, folder)
     written = config_sources.read_toml(file) if file else {}
     named = config_sources.from_environment(Config, environ)
     raw = config_sources.laid_over(written, named, SPELLINGS, any_case=("agents",))
     raw.setdefault("language", config_sources.language_of(environ))
-    context = {"environ": environ, "folder": file.parent if file else folder}
+    context = {
+        "environ": environ,
+        "folder": file.parent if file else folder,
+        "permissions": commands.permissions | ENGINE_COMMANDS.keys(),
+    }
 
     def place(path: Path_) -> str:
         variable = config_sources.variable_of(path, environ)

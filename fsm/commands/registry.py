@@ -18,7 +18,7 @@ import logging
 import types
 import typing
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, get_args, get_origin
 
 from fsm.agent import Agent
@@ -118,6 +118,11 @@ class Registry:
     def names(self) -> typing.KeysView[str]:
         return self._commands.keys()
 
+    @property
+    def permissions(self) -> frozenset[str]:
+        """The names by which a config narrows them."""
+        return frozenset(command.permission for command in self._commands.values())
+
     def copy(self) -> Registry:
         """A registry of its own with the same commands, to add to."""
         other = Registry()
@@ -171,7 +176,7 @@ class Registry:
         result = await self._run(command, ctx)
         text = _fitting(result.text, command.name, ctx)
         ctx.spent += len(text)
-        return result if text is result.text else replace(result, text=text)
+        return Result(result.command, text, result.ok)
 
     async def _run(self, command: Command, ctx: CommandContext) -> Result:
         registered = self._commands.get(command.name) if command.known else None

@@ -6,7 +6,6 @@ import asyncio
 import secrets
 from collections.abc import Iterable, Mapping
 
-from fsm.commands.builtin import BUILTIN
 from fsm.language.redact import redact
 from fsm.ports import SessionRouterError
 from session_router.config import AgentConfig, Config, ConfigError
@@ -37,19 +36,6 @@ def agent_rules(name: str, agent: AgentConfig, environ: Mapping[str, str]) -> It
             )
     for room in agent.all_rooms:
         yield from _room(spoken(f"{what} in {room}", f"{what}，群 {room}"), agent, room)
-    for command in sorted(set(agent.permissions) - BUILTIN.names):
-        yield Finding(
-            "warning",
-            what,
-            spoken(
-                f"permissions narrow `{command}`, which is no command of ours",
-                f"permissions 限制了 `{command}`，但内置命令里没有它",
-            ),
-            spoken(
-                f"Correct the name unless you add that command yourself; ours are {', '.join(sorted(BUILTIN.names))}.",
-                f"除非是自己加的命令，否则改正名字；内置的有 {'、'.join(sorted(BUILTIN.names))}。",
-            ),
-        )
 
 
 def _account(what: str, agent: AgentConfig, environ: Mapping[str, str]) -> Iterable[Finding]:

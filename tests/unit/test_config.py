@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from fsm.agent import Agent, Group
+from fsm.commands.builtin import BUILTIN
+from fsm.commands.engine import ENGINE_COMMANDS
+from fsm.commands.registry import CommandContext
 from fsm.constants import Limits
 from fsm.ports import SessionRouterError
 from session_router.agent_config import LIMITS
@@ -626,3 +629,33 @@ def test_a_home_of_ones_own_and_a_folder_that_is_named_like_one_are_taken(tmp_pa
         file = tmp_path / "config.toml"
         file.write_text(f'data_dir = "{written}"\n', encoding="utf-8")
         assert load(file, {"HOME": str(tmp_path)}).folder == found
+
+
+def _permissions(folder: Path, *names: str, **others: Any) -> None:
+    file = folder / "config.toml"
+    lines = "\n".join(f'{name} = ["hmo@example.org"]' for name in names)
+    file.write_text(f"[agents.a.permissions]\n{lines}\n", encoding="utf-8")
+    load(file, {"HOME": str(folder)}, **others)
+
+
+def test_a_permission_that_narrows_nothing_is_refused_with_the_name_it_may_mean(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        _permissions(tmp_path, "mute", "swich_session")
+    assert caught.value.key == "agents.a.permissions"
+    assert caught.value.text == "there is no command `swich_session`; did you mean `switch_session`?"
+    with pytest.raises(ConfigError, match="there is no command `frobnicate`; known here: allow, auto"):
+        _permissions(tmp_path, "frobnicate")
+
+
+def test_every_command_of_the_model_and_of_people_can_be_narrowed_and_ones_own_too(tmp_path: Path) -> None:
+    _permissions(tmp_path, *(BUILTIN.names | ENGINE_COMMANDS.keys()))
+    commands = BUILTIN.copy()
+
+    @commands.command(permission="outdoors")
+    async def weather(ctx: CommandContext) -> str:
+        """The weather."""
+        return "fine"
+
+    _permissions(tmp_path, "outdoors", commands=commands)
+    with pytest.raises(ConfigError, match="`weather`"):
+        _permissions(tmp_path, "weather", commands=commands)

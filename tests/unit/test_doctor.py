@@ -354,12 +354,6 @@ async def test_a_rooms_allowlist_is_read_as_the_engine_reads_it(check: Check, gr
         assert said in finding.detail
 
 
-async def test_a_permission_for_a_command_that_is_not_there_is_a_warning(check: Check) -> None:
-    text = "[agents.a.permissions]\nmute = ['a@x']\nmuet = ['a@x']\n"
-    finding = await check.one("agent", text)
-    assert (finding.level, "`muet`" in finding.detail) == ("warning", True)
-
-
 async def test_the_report_speaks_chinese_where_the_environment_does(check: Check) -> None:
     check.environ["LANG"] = "zh_CN.UTF-8"
 
