@@ -143,8 +143,11 @@ def name_bound(bound: Bound, lang: str) -> str:
     return say(lang, "status_session", title=title, source=bound.source or "-", kind=kind)
 
 
-def explain(rows: Sequence[InboxRow], trail: Sequence[Edge], at: float, lang: str) -> str:
-    """What became of these messages and why, newest first, in plain words; the last edges below."""
+def explain(
+    rows: Sequence[InboxRow], trail: Sequence[Edge], at: float, lang: str, *, row_names: bool = False
+) -> str:
+    """What became of these messages and why, newest first, in plain words; the last edges below. For those who read
+    the table, ``row_names`` gives the edges by their rows."""
     if not rows:
         return say(lang, "why_nothing")
     lines = [say(lang, "why_head")]
@@ -161,5 +164,10 @@ def explain(rows: Sequence[InboxRow], trail: Sequence[Edge], at: float, lang: st
         )
     assert all(row.disposition in {d.value for d in Disposition} for row in rows)
     for edge in trail[-3:]:
-        lines.append(f"· {age(lang, at - edge.at)} {edge.went_from} → {edge.went_to} ({edge.event}: {edge.row})")
+        if row_names:
+            words = f"{edge.went_from} → {edge.went_to} ({edge.event}: {edge.row})"
+        else:
+            went_from, went_to = (say(lang, f"state_{state}") for state in (edge.went_from, edge.went_to))
+            words = say(lang, "why_edge", event=say(lang, edge.event), went_from=went_from, went_to=went_to)
+        lines.append(f"· {age(lang, at - edge.at)} {words}")
     return "\n".join(lines)

@@ -254,7 +254,7 @@ def why(
             "trail": [edge._asdict() for edge in now.trail],
         })  # fmt: skip
         return
-    click.echo(explain(rows, now.trail, SystemClock().now(), lang))
+    click.echo(explain(rows, now.trail, SystemClock().now(), lang, row_names=True))
 
 
 async def find_conversation(

@@ -112,6 +112,7 @@ def test_why_gives_every_message_its_reason(talked: Home) -> None:
     assert "“What is wrong?” → replied: the model answered" in text
     assert "“and then?” → failed: the model call failed" in text
     assert "→ replied: a session was chosen" in text
+    assert "command_looping → idle (ModelFailed: apologise)" in text
 
     data = json.loads(talked.run("why", "console", "hmo", "--json", "--limit", "2").stdout)
     assert [(m["text"], m["disposition"]) for m in data["messages"]] == [
