@@ -36,7 +36,7 @@ SIGN_OF_LIFE = 30.0
 """Seconds after which Hermes has noticed that the reader of a stream is gone."""
 ERROR_CHARS = 600
 SESSION_HEADER = "X-Hermes-Session-Id"
-MEND = 'pip install "session-router[model]"'
+MEND = 'in the folder of Session Router, pip install ".[model]"'
 
 T = TypeVar("T")
 

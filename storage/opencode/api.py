@@ -32,7 +32,7 @@ REQUEST_TIMEOUT = 30.0
 EVENT_TIMEOUT = 30.0
 """Seconds without an event after which the stream counts as dead; the server sends one every ten."""
 ERROR_CHARS = 600
-MEND = 'pip install "session-router[model]"'
+MEND = 'in the folder of Session Router, pip install ".[model]"'
 
 T = TypeVar("T")
 
