@@ -44,6 +44,7 @@ from fsm.events import (
 from fsm.guards import is_muted
 from fsm.language.inert import clean_nick, make_inert, quote_lines
 from fsm.language.markers import StreamGate
+from fsm.language.matching import match_sessions
 from fsm.language.prompt import base_prompt, system_text, with_exchange
 from fsm.language.recognise import Kind, Recognised, recognise
 from fsm.language.redact import redact
@@ -154,7 +155,7 @@ class Desk:
             case Kind.ENGINE_COMMAND:
                 return await self._engine_command(key, message, said.command, said.argument, now, at)
             case Kind.SWITCH | Kind.LIST:
-                listing = await self.sessions.search(self.agent, key.sender, said.words)
+                listing = await self._named(said, key.sender)
                 if said.words or said.kind is Kind.LIST:
                     matches = listing.sessions
                 else:
@@ -183,6 +184,12 @@ class Desk:
                 return StopSaid(at, message=message, binding=bound.bound, problem=bound.problem)
             case _:
                 return TextArrived(at, message=message, binding=bound.bound, problem=bound.problem)
+
+    async def _named(self, said: Recognised, person: str) -> Listing:
+        if not said.only_if_matches:
+            return await self.sessions.search(self.agent, person, said.words)
+        listing = await self.sessions.list(self.agent, person)
+        return Listing(tuple(match_sessions(said.words, listing.sessions, narrow=True)), listing.problems)
 
     async def _under_the_number(self, number: int, now: Conversation) -> SessionInfo | None:
         if now.shown is None or not 1 <= number <= len(now.shown.ids):

@@ -2,6 +2,9 @@
 
 Three steps, each tried only where the one before found nothing: an exact id or title, words contained
 in the title, and a likeness of the spelling, of the pinyin and of its initials.
+
+Whoever asks for a switch outright gets whatever is alike. A sentence that is a request only because something
+matches ("switch to the dark theme") must be much more alike: hence ``narrow``.
 """
 
 from __future__ import annotations
@@ -25,10 +28,12 @@ _LONGEST = 200
 """Characters beyond which nothing is compared by likeness."""
 _WORD_ALIKE = 80.0
 _WORDS_SHARE = 0.7
+_FEW = 4
+"""Letters below which a likeness of parts says nothing: an error among them, and they are in every word."""
 
 
-def match_sessions(words: str, sessions: Sequence[SessionInfo]) -> list[SessionInfo]:
-    """The sessions that ``words`` names.
+def match_sessions(words: str, sessions: Sequence[SessionInfo], *, narrow: bool = False) -> list[SessionInfo]:
+    """The sessions that ``words`` names, with ``narrow`` only those that it can hardly fail to mean.
 
     ``sessions`` come most recently active first; the answer keeps that order, save that a search by
     likeness puts the higher score first. Case, width and invisible characters do not matter; nothing
@@ -46,7 +51,8 @@ def match_sessions(words: str, sessions: Sequence[SessionInfo]) -> list[SessionI
         return within
     if len(wanted) > _LONGEST:
         return []
-    scored = [(_likeness(wanted, _forms(session.title)), session) for session in sessions]
+    likeness = _narrow_likeness if narrow else _likeness
+    scored = [(likeness(wanted, _forms(session.title)), session) for session in sessions]
     alike = [(score, session) for score, session in scored if score >= THRESHOLD]
     return [session for _, session in sorted(alike, key=lambda pair: -pair[0])]
 
@@ -85,21 +91,39 @@ def _fold(text: str | None) -> str:
 
 
 def _likeness(wanted: str, forms: _Forms) -> float:
-    if wanted.isascii() and len(wanted) < 4:
+    from rapidfuzz import fuzz
+
+    # One character would be a part of every word that has it.
+    seen = (form for form in (forms.title[:_LONGEST], forms.pinyin, forms.initials) if len(form) > 1)
+    scores = [fuzz.WRatio(wanted, form, score_cutoff=THRESHOLD) for form in seen]
+    return max([*scores, _same_sound(wanted, forms), 100.0 if wanted == forms.pinyin else 0.0])
+
+
+def _same_sound(wanted: str, forms: _Forms) -> float:
+    """Other characters, the same sound: 布署 for 部署."""
+    alike = forms.pinyin and _HAN.search(wanted) and _begins_a_syllable(_forms(wanted).pinyin, forms)
+    return _CONTAINED if alike else 0.0
+
+
+def _narrow_likeness(wanted: str, forms: _Forms) -> float:
+    if wanted.isascii() and len(wanted) < _FEW:
         return _likeness_of_few_letters(wanted, forms)
-    scores = [_ratio(wanted, forms.title[:_LONGEST])]
+    scores = [_ratio(wanted, forms.title[:_LONGEST]), _same_sound(wanted, forms)]
     if forms.pinyin:
         scores.append(_ratio(wanted, forms.pinyin))
         if len(wanted) <= len(forms.initials) + 1:
             scores.append(_ratio(wanted, forms.initials))
-        if _HAN.search(wanted) and _begins_a_syllable(_forms(wanted).pinyin, forms):
-            scores.append(_CONTAINED)  # other characters, the same sound: 布署 for 部署
     return max(scores)
 
 
 def _likeness_of_few_letters(wanted: str, forms: _Forms) -> float:
     """Two or three letters are inside nearly everything once an error is allowed ("an" in "tian", "bot"
-    in "boke"), so they must be initials, or three of them the beginning of a syllable."""
+    in "boke"), so they must be initials, or three of them the beginning of a syllable or the whole title but
+    for one letter."""
+    from rapidfuzz import fuzz
+
+    if len(wanted) == 3 and fuzz.ratio(wanted, forms.title[:_LONGEST]) >= _WORD_ALIKE:
+        return _WORD_ALIKE
     if len(wanted) < 2 or not forms.pinyin:
         return 0.0
     if wanted in (forms.initials, forms.pinyin):
@@ -118,7 +142,7 @@ def _ratio(wanted: str, form: str) -> float:
 
     # WRatio takes the shorter text as a part of the longer one: a title of a letter or two would be
     # a part of every word.
-    if form.isascii() and len(form) < min(4, len(wanted)):
+    if form.isascii() and len(form) < min(_FEW, len(wanted)):
         return 0.0
     score = fuzz.WRatio(wanted, form, score_cutoff=THRESHOLD)
     several = wanted.split()

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm.language.matching import match_sessions
+from fsm.language.titles import one_line
 from fsm.ports import SessionInfo
 
 ORDINARY = [
@@ -26,8 +27,8 @@ def sessions(*titles: str) -> list[SessionInfo]:
     return [SessionInfo(f"ses_{n}", title, "journal", 1000.0 - n) for n, title in enumerate(titles)]
 
 
-def found(words: str, *titles: str) -> list[str]:
-    return [session.title for session in match_sessions(words, sessions(*(titles or ORDINARY)))]
+def found(words: str, *titles: str, narrow: bool = False) -> list[str]:
+    return [session.title for session in match_sessions(words, sessions(*(titles or ORDINARY)), narrow=narrow)]
 
 
 # -- exact ---------------------------------------------------------------------------------------
@@ -109,8 +110,34 @@ def test_a_title_copied_with_its_joiners_is_found() -> None:
         ("pizzazones", "pizza zones"),
     ],
 )
-def test_slips_pinyin_and_initials_find_a_session(words: str, title: str) -> None:
-    assert found(words)[0] == title
+@pytest.mark.parametrize("narrow", [False, True])
+def test_slips_pinyin_and_initials_find_a_session(words: str, title: str, narrow: bool) -> None:
+    assert title in found(words, narrow=narrow)
+
+
+@pytest.mark.parametrize(("words", "title"), [
+    ("bog", "blog"), ("dcs", "docs"), ("tq", "天气机器人"), ("weather2", "weather-api"), ("tianqijiqi", "天气机器人"),
+])  # fmt: skip
+def test_asked_for_outright_whatever_is_alike_is_found(words: str, title: str) -> None:
+    assert title in found(words, *ORDINARY, "blog", "docs")
+
+
+@given(
+    words=st.text("abdegilnoqstuw -", min_size=1, max_size=12),
+    titles=st.lists(st.text("abdegilnoqstuw -", min_size=2, max_size=20), min_size=1, max_size=4),
+)
+def test_alike_is_what_scores_70_of_100(words: str, titles: list[str]) -> None:
+    from rapidfuzz import fuzz
+
+    wanted = one_line(words)
+    named = found(words, *titles)
+    if wanted and not any(wanted in one_line(title) for title in titles) and all(len(one_line(t)) > 1 for t in titles):
+        assert set(named) == {title for title in titles if fuzz.WRatio(wanted, one_line(title)) >= 70}
+
+
+def test_in_a_sentence_three_letters_must_be_the_whole_title_but_for_one() -> None:
+    assert found("bog", "blog", "a blog of mine", narrow=True) == ["blog"]
+    assert found("dcs", "docs and more", narrow=True) == []
 
 
 @pytest.mark.parametrize(
@@ -119,8 +146,13 @@ def test_slips_pinyin_and_initials_find_a_session(words: str, title: str) -> Non
      "python 3.12",
      "你好", "新手机", "looking for a job", "the the the thing", "x" * 5000, "明天的会议安排"],
 )  # fmt: skip
-def test_unrelated_words_find_nothing(words: str) -> None:
-    assert found(words) == []
+def test_in_a_sentence_unrelated_words_find_nothing(words: str) -> None:
+    assert found(words, narrow=True) == []
+
+
+def test_a_title_of_one_character_is_not_found_in_every_word() -> None:
+    assert found("deploy", "d", "在", "k") == []
+    assert found("zai", "d", "在", "k") == ["在"]
 
 
 def test_the_more_alike_comes_first_then_the_more_recent() -> None:
