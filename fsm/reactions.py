@@ -248,7 +248,7 @@ def bind_the_one(now: Conversation, event: SwitchAsked, limits: Limits) -> Outco
 def show_the_list(now: Conversation, event: SwitchAsked | ListAsked, limits: Limits) -> Outcome:
     current = event.binding.session if event.binding else None
     now, text = _show(now, event.message, event.matches, current, event.at, limits)
-    return _answer(now, event.message, text, "why_listed")
+    return _answer(now, event.message, "\n".join(filter(None, (text, event.problem))), "why_listed")
 
 
 def say_nothing_matches(now: Conversation, event: SwitchAsked | ListAsked, limits: Limits) -> Outcome:

@@ -55,3 +55,17 @@ def test_a_bare_switch_asks_which_and_nothing_else(bot: Bot, tmp_path: Path) -> 
     (heard,) = alice.hears()
     assert heard.startswith("要切换到哪个会话？")
     assert "opencode" not in heard.lower()
+
+
+@pytest.mark.parametrize("text", ["/sessions", "切换到weather"])
+def test_below_what_could_not_be_read_a_number_still_picks_from_the_list(
+    bot: Bot, tmp_path: Path, text: str
+) -> None:
+    _broken_beside_the_usual(bot, tmp_path)
+    alice = bot.person("alice", channel="tg")
+    alice.says(text)
+    (heard,) = alice.hears()
+    assert heard.split("\n")[0].startswith("会话")
+    assert str(tmp_path / "opencode.db") in heard
+    alice.says("2")
+    assert alice.bound in ("ses_b", "ses_c")
