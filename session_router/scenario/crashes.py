@@ -2,7 +2,8 @@
 
 ``crash_everywhere`` finds the moments in a plain run: right before and right after every time that
 the engine touched the world. ``verdict`` says what a crash may not change: who hears what, which
-commands run, what becomes of every message. When things happen it may change.
+commands run, what becomes of every message. When things happen it may change, so both runs are
+compared after everything that was pending at the end of the story is over.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Crashed = tuple[str, str, int, Run]
 
 
 def play_plain(scenario: Scenario, commands: Registry | None = None) -> Run:
-    """The run to compare with: no crash, and played until every message has its disposition."""
+    """The run to compare with: no crash, and played until nothing is due any more."""
     return _play(scenario, commands, None)
 
 

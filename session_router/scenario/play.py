@@ -12,16 +12,29 @@ from typing import Any
 from fsm.agent import in_room
 from fsm.commands.registry import Registry
 from fsm.conversation import Key
-from fsm.ports import Inbound, Line
+from fsm.ports import Inbound, Line, SessionRouterError
 from session_router.scenario.clock import SteppedClock
-from session_router.scenario.files import Expect, MessageEntry, Scenario, SessionEntry, Step, read_answers
-from session_router.scenario.script import ScriptedSession, Sent
+from session_router.scenario.files import Scenario, read_answers
+from session_router.scenario.format import (
+    JOURNAL,
+    Expect,
+    MessageEntry,
+    SessionChange,
+    SessionEntry,
+    SessionFacts,
+    SessionUpdate,
+    Step,
+)
+from session_router.scenario.script import Happened, ScriptedSession, ScriptedSource, Sent
 from session_router.scenario.stage import Delivered, Stage
+
+ROUNDING = 0.01
+"""Seconds by which `at` may be past: recorded times are rounded, and their sum may be late by a hair."""
 
 
 @dataclass(slots=True)
 class StepReport:
-    """What a step did, and which of its expectations failed."""
+    """What a step did, and which of its expectations failed. ``happened`` is all of it in order."""
 
     number: int
     line: int
@@ -38,7 +51,7 @@ class StepReport:
     commands: list[tuple[str, str | None]]
     deadline: float | None
     failed: list[str] = field(default_factory=list)
-    said: list[Inbound] = field(default_factory=list)
+    happened: list[Happened] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """The object that ``--json`` prints for the step."""
@@ -105,9 +118,11 @@ class Player:
         self._last: Delivered | None = None
         self._messages = 0
         self._ours: set[str] = set()
+        self._refused: list[str] = []
 
     async def run(self, *, to_the_end: bool = False) -> Run:
-        """Play all steps; with ``to_the_end`` also wait for what the last of them left open."""
+        """Play all steps; with ``to_the_end`` also what the last of them left open, until nothing is due any more. The
+        conversations' states are those in which the messages had their dispositions."""
         stage, run = self.stage, Run(self.scenario)
         for entry in self.scenario.sessions or ():
             self._put(entry)
@@ -121,8 +136,11 @@ class Player:
             if to_the_end:
                 await stage.finish(stage.delivered)
             for one in stage.delivered:
-                run.dispositions.setdefault((one.key, one.inbound.id), await self._disposition(one))
                 run.states[one.key] = (await stage.conversation(one.key)).state.value
+            if to_the_end:
+                await stage.run_out()
+            for one in stage.delivered:
+                run.dispositions.setdefault((one.key, one.inbound.id), await self._disposition(one))
             run.sent, run.ran = list(stage.channel.sent), list(stage.commands.ran)
         finally:
             await stage.close()
@@ -131,7 +149,7 @@ class Player:
 
     async def _step(self, number: int, line: int, step: Step) -> StepReport:
         stage = self.stage
-        sent_before = len(stage.channel.sent)
+        sent_before, happened_before = len(stage.channel.sent), len(stage.happened)
         journal_before = self._journal_lengths()
         delivered = await self._do(step)
         sent = stage.channel.sent[sent_before:]
@@ -151,7 +169,7 @@ class Player:
             model_calls=stage.model.calls,
             commands=list(stage.commands.ran),
             deadline=None,
-            said=[d.inbound for d in delivered],
+            happened=stage.happened[happened_before:],
         )
         if key is not None:
             now = await stage.conversation(key)
@@ -162,6 +180,8 @@ class Player:
             f"the model was asked more often than the scenario has answers: {m}" for m in stage.model.missing
         ]
         stage.model.missing.clear()
+        report.failed += self._refused
+        self._refused.clear()
         if step.expect is not None:
             journal = self._journal_since(journal_before, report.bound)
             report.failed += await self._differences(step.expect, report, delivered, journal)
@@ -173,12 +193,11 @@ class Player:
         stage = self.stage
         match step.verb:
             case "message" | "messages":
-                entries = step.messages if step.messages is not None else [step.message] if step.message else []
                 delivered = []
-                for entry in entries:
+                for entry in step.said:
                     delivered.append(self._deliver(entry))
                     await stage.taken_in(delivered[-1])
-                if step.wait_reply and all(entry.wait_reply for entry in entries):
+                if step.wait_reply and all(entry.wait_reply for entry in step.said):
                     await stage.finish(delivered)
                 else:
                     await stage.settle()
@@ -186,7 +205,10 @@ class Player:
             case "wait":
                 await stage.advance(stage.clock.now() + (step.wait or 0.0))
             case "at":
-                await stage.advance(max(stage.clock.now() + (step.at or 0.0) - stage.elapsed(), stage.clock.now()))
+                ahead = (step.at or 0.0) - stage.elapsed()
+                if ahead < -ROUNDING:
+                    self._refused.append(f"at: {step.at:g} is past, it is {tidy(stage.elapsed())} s already")
+                await stage.advance(stage.clock.now() + max(ahead, 0.0))
             case "wall_jump":
                 stage.clock.jump(step.wall_jump or 0.0)
                 await stage.settle()
@@ -199,9 +221,14 @@ class Player:
                 stage.crash(step.crash_at.before or step.crash_at.after or "", when)
             case "sessions":
                 assert step.sessions is not None
-                self._change_sessions(step)
+                self._change_sessions(step.sessions)
             case "cli":
-                await self._cli([str(word) for word in step.cli or ()])
+                assert step.cli is not None
+                try:
+                    await stage.send_from_cli(step.cli.text, step.cli.session)
+                except SessionRouterError as error:
+                    self._refused.append(f"cli: {error}")
+                await stage.settle()
             case "fail_send":
                 stage.channel.failing += step.fail_send or 0
             case "late_timers":
@@ -218,7 +245,7 @@ class Player:
             channel=entry.channel,
             sender=entry.sender,
             text=entry.text,
-            id=f"auto-{self._messages}" if entry.id is None else str(entry.id),
+            id=entry.id or f"auto-{self._messages}",
             at=stage.clock.now(),
             reply_to=stage.route_of(entry.channel, entry.sender),
             nick=entry.nick or (entry.sender.partition("@")[0] if room else ""),
@@ -232,19 +259,19 @@ class Player:
         self._last = stage.deliver(inbound)
         return self._last
 
-    async def _cli(self, words: list[str]) -> None:
-        """``[send, TEXT, SESSION_ID, --agent, NAME]``, as the command line takes it."""
-        positional = [
-            w for n, w in enumerate(words) if not w.startswith("--") and (n == 0 or words[n - 1] != "--agent")
-        ]
-        if positional[:1] != ["send"] or not 2 <= len(positional) <= 3:
-            raise ValueError(f"cli: expected [send, TEXT, SESSION_ID, --agent, NAME], not {words}")
-        await self.stage.send_from_cli(positional[1], positional[2] if len(positional) == 3 else None)
-        await self.stage.settle()
-
     # -- sessions --------------------------------------------------------------------------------
 
     def _put(self, entry: SessionEntry) -> None:
+        source = self.stage.talking.name if entry.talks else entry.source
+        session = self._session(entry, source)
+        if source == JOURNAL:
+            self.stage.write_journal(session)
+            self._ours.add(entry.id)  # what the file put there is no event of a step
+        else:
+            holder = self.stage.talking if entry.talks else self.stage.source
+            holder.sessions[entry.id] = session
+
+    def _session(self, entry: SessionFacts, source: str) -> ScriptedSession:
         start = self.stage.start_at
         if entry.messages is None:
             active = entry.active if entry.active is not None else 0.0
@@ -255,42 +282,36 @@ class Player:
         else:
             lines = tuple(Line(m.role, m.text, start + m.at) for m in entry.messages)
             active = entry.active if entry.active is not None else max((m.at for m in entry.messages), default=0.0)
-        holder, source = (self.stage.talking, "agent") if entry.talks else (self.stage.source, entry.source)
-        session = ScriptedSession(entry.id, entry.title, start + active, lines, entry.parent, entry.archived, source)
-        if source == self.stage.journals.name:
-            self.stage.write_journal(session)
-            self._ours.add(entry.id)  # what the file put there is no event of a step
-        else:
-            holder.sessions[entry.id] = session
+        return ScriptedSession(entry.id, entry.title, start + active, lines, entry.parent, entry.archived, source)
 
-    def _change_sessions(self, step: Step) -> None:
-        change, sessions = step.sessions, self.stage.source.sessions
-        assert change is not None
+    def _change_sessions(self, change: SessionChange) -> None:
         for entry in change.add:
             self._put(entry)
-        for entry in change.update:
-            old = sessions.get(entry.id)
-            if old is None and self.stage.change_journal(
-                entry.id, title=entry.title if "title" in entry.model_fields_set else None,
-                active=None if entry.active is None else self.stage.start_at + entry.active,
-            ):  # fmt: skip
-                continue
-            self._put(entry)
-            if old is None:
-                continue
-            new, given = sessions[entry.id], entry.model_fields_set
-            sessions[entry.id] = ScriptedSession(
-                id=old.id,
-                title=new.title if "title" in given else old.title,
-                active=new.active if "active" in given else old.active,
-                lines=new.lines if "messages" in given else old.lines,
-                parent=new.parent if "parent" in given else old.parent,
-                archived=new.archived if "archived" in given else old.archived,
-                source=new.source if "source" in given else old.source,
-            )
+        for update in change.update:
+            if not self._update(update):
+                self._refused.append(f"sessions: there is no session {update.id} to update")
         for session_id in change.remove:
-            sessions.pop(session_id, None)
-            self.stage.remove_journal(session_id)
+            holder = self._holder(session_id)
+            if holder is not None:
+                del holder.sessions[session_id]
+            elif not self.stage.remove_journal(session_id):
+                self._refused.append(f"sessions: there is no session {session_id} to remove")
+
+    def _holder(self, session_id: str) -> ScriptedSource | None:
+        return next((one for one in (self.stage.source, self.stage.talking) if session_id in one.sessions), None)
+
+    def _update(self, entry: SessionUpdate) -> bool:
+        """Change what is given of a session; False where there is none of that id."""
+        given = entry.model_fields_set
+        if (holder := self._holder(entry.id)) is None:
+            return self.stage.change_journal(
+                entry.id, title=entry.title if "title" in given else None,
+                active=None if entry.active is None else self.stage.start_at + entry.active,
+            )  # fmt: skip
+        new = self._session(entry, holder.name)
+        named = {name: "lines" if name == "messages" else name for name in given}
+        holder.change(entry.id, **{name: getattr(new, name) for name in named.values()})
+        return True
 
     # -- expectations ----------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from fsm.language.matching import match_sessions
 from fsm.ports import (
     ChatMessage,
     DeliveryError,
+    Inbound,
     Line,
     ModelError,
     Outgoing,
@@ -19,6 +20,47 @@ from fsm.ports import (
     SourceError,
 )
 from session_router.scenario.clock import Sleeper, SteppedClock
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The model was called; a call that is made again after a crash is none of its own."""
+
+    call: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A command ran."""
+
+    name: str
+    argument: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A text that reached its address. ``address`` is what a scenario calls it."""
+
+    id: str
+    channel: str
+    to: str
+    text: str
+    at: float
+
+    @property
+    def address(self) -> str:
+        return self.channel if ":" in self.channel else f"{self.channel}/{self.to}"
+
+
+What = Inbound | Asked | Ran | Sent
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """Something that can be seen from outside, ``t`` seconds after the start."""
+
+    t: float
+    what: What
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +84,8 @@ class ScriptedModel:
     instant, so that it does not matter which task happens to be first. A call that is repeated after
     a crash gets the answer that it got before and counts once."""
 
-    def __init__(self, clock: SteppedClock) -> None:
-        self._clock = clock
+    def __init__(self, clock: SteppedClock, happened: Callable[[What], None]) -> None:
+        self._clock, self._happened = clock, happened
         self._waiting: list[tuple[str, Sleeper]] = []
         self.answers: list[Answer] = []
         self.by_call: dict[str, Answer] = {}
@@ -83,6 +125,7 @@ class ScriptedModel:
             if ticket.woken.done():
                 continue  # cancelled meanwhile
             if call not in self.by_call:
+                self._happened(Asked(call))
                 if self.answers:
                     self.by_call[call] = self.answers.pop(0)
                 else:
@@ -198,37 +241,32 @@ class ScriptedAgent(ScriptedSource):
         return self.allowed.get(name, False)
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A text that reached its address. ``address`` is what a scenario calls it."""
-
-    id: str
-    channel: str
-    to: str
-    text: str
-    at: float
-
-    @property
-    def address(self) -> str:
-        return self.channel if ":" in self.channel else f"{self.channel}/{self.to}"
-
-
 @dataclass(slots=True)
 class Recorder:
-    """``fsm.ports.Channel`` that shows each id once, as a channel that can deduplicate does."""
+    """``fsm.ports.Channel`` that shows each id once, as a channel that can deduplicate does. The next ``failing`` tries
+    fail; one that is made again after a crash fails again and counts once."""
 
     now: Callable[[], float]
+    happened: Callable[[What], None]
     sent: list[Sent] = field(default_factory=list)
     failing: int = 0
     on: dict[str, bool] = field(default_factory=dict)
     """Typing indicators by route."""
+    _failed: set[tuple[str, int]] = field(default_factory=set)
 
     async def send(self, outgoing: Outgoing) -> None:
-        if self.failing > 0:
+        this = (outgoing.id, outgoing.tries)
+        if self.failing > 0 and this not in self._failed:
             self.failing -= 1
+            self._failed.add(this)
+        if this in self._failed:
             raise DeliveryError("the scenario lets this delivery fail")
         if all(outgoing.id != sent.id for sent in self.sent):
-            self.sent.append(Sent(outgoing.id, outgoing.channel, outgoing.to, outgoing.text, self.now()))
+            self.arrived(Sent(outgoing.id, outgoing.channel, outgoing.to, outgoing.text, self.now()))
+
+    def arrived(self, sent: Sent) -> None:
+        self.sent.append(sent)
+        self.happened(sent)
 
     async def typing(self, to: str, on: bool) -> None:
         self.on[to] = on

@@ -11,7 +11,6 @@ import math
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,14 +21,24 @@ from fsm.conversation import Command, Conversation, Key, deadlines
 from fsm.desk import Desk
 from fsm.effects import Disposition
 from fsm.events import Result
-from fsm.ports import Inbound, SessionRouterError, Store
+from fsm.ports import Inbound, Store
 from fsm.rows import Row
 from fsm.runner import Engine, Receipt
 from fsm.runner.ledger import JOURNAL
 from fsm.sessions import Sessions
 from session_router.cli_bridge import Speaker, send
 from session_router.scenario.clock import SteppedClock
-from session_router.scenario.script import Recorder, ScriptedAgent, ScriptedModel, ScriptedSession, ScriptedSource, Sent
+from session_router.scenario.script import (
+    Happened,
+    Ran,
+    Recorder,
+    ScriptedAgent,
+    ScriptedModel,
+    ScriptedSession,
+    ScriptedSource,
+    Sent,
+    What,
+)
 from storage.journal import HEADER, JournalChannel, JournalFile, JournalSource, Record, record
 from storage.journal.journal import header
 from storage.journal.records import iso
@@ -74,14 +83,16 @@ class _Seen:
 class _Recording(Registry):
     """The commands, and which of them ran."""
 
-    def __init__(self, commands: Registry) -> None:
+    def __init__(self, commands: Registry, happened: Callable[[What], None]) -> None:
         super().__init__()
         self._commands.update(commands.copy()._commands)
+        self._happened = happened
         self.ran: list[tuple[str, str | None]] = []
 
     async def run(self, command: Command, ctx: CommandContext) -> Result:
         if command.known:
             self.ran.append((command.name, command.argument))
+            self._happened(Ran(command.name, command.argument))
         return await super().run(command, ctx)
 
 
@@ -104,11 +115,12 @@ class Stage:
         self.agent, self.clock = agent, clock
         self.start_at = clock.now()
         self._mono_at_start = clock.mono()
+        self.happened: list[Happened] = []
         self.source = ScriptedSource()
-        self.model = ScriptedModel(clock)
+        self.model = ScriptedModel(clock, self._note)
         self.talking = ScriptedAgent(self.model, clock)
-        self.channel = Recorder(clock.now)
-        self.commands = _Recording(commands or BUILTIN)
+        self.channel = Recorder(clock.now, self._note)
+        self.commands = _Recording(commands or BUILTIN, self._note)
         self.rows: Counter[str] = Counter()
         self.touches: Counter[tuple[str, str]] = Counter()
         self.restarts = 0
@@ -208,6 +220,14 @@ class Stage:
         self.clock.move_to(to)
         await self.settle()
 
+    async def run_out(self) -> None:
+        """Let time pass until nothing is due any more: texts on their way have arrived or are given up, deadlines are
+        over."""
+        await self.settle()
+        while (moment := self.next_moment()) < math.inf:
+            self.clock.move_to(moment)
+            await self.settle()
+
     async def finish(self, delivered: Sequence[Delivered]) -> list[Delivered]:
         """Let time pass until these have their disposition; the ones that never will come back."""
         while True:
@@ -232,6 +252,7 @@ class Stage:
     def deliver(self, inbound: Inbound) -> Delivered:
         """Put a message in; nothing has happened to it yet."""
         key = Key(self.agent.name, inbound.channel, inbound.sender)
+        self._note(inbound)
         delivered = Delivered(key, inbound, self.engine.submit(self.agent.name, inbound))
         self._pending.append(delivered)
         return delivered
@@ -250,15 +271,14 @@ class Stage:
 
     async def send_from_cli(self, text: str, session_id: str | None) -> None:
         """What ``session-router send`` leaves behind: the text in the agent's groups, the line in the session and
-        the active record; nothing of it where the command line refuses."""
+        the active record. Raises SessionRouterError where the command line refuses, with nothing left behind."""
 
         async def post(room: str, text: str, id: str) -> None:
-            self.channel.sent.append(Sent(id, f"xmpp:{room}", room, text, self.clock.now()))
+            self.channel.arrived(Sent(id, f"xmpp:{room}", room, text, self.clock.now()))
 
         speaker = Speaker(self.agent, tuple(self.agent.groups), self.desk.sessions)
         id = f"cli-{self.clock.now()}-{len(self.channel.sent)}"
-        with suppress(SessionRouterError):
-            await send(text, session_id, speaker, post=post, id=id, now=self.clock.now)
+        await send(text, session_id, speaker, post=post, id=id, now=self.clock.now)
 
     def crash(self, kind: str, when: str, which: int = 1) -> None:
         """Arm a crash right ``before`` or ``after`` the next effect of that kind (the ``which``-th)."""
@@ -293,8 +313,12 @@ class Stage:
             file.append(Record(0, HEADER, data, iso(self.clock.now() if active is None else active)))
         return True
 
-    def remove_journal(self, session_id: str) -> None:
-        self.journals.path(session_id).unlink(missing_ok=True)
+    def remove_journal(self, session_id: str) -> bool:
+        """Take a session of ours away; False where there is none."""
+        path = self.journals.path(session_id)
+        there = path.exists()
+        path.unlink(missing_ok=True)
+        return there
 
     # -- what there is to see --------------------------------------------------------------------
 
@@ -340,6 +364,9 @@ class Stage:
         return [event for seen in self._seen.values() for where, event in seen.journal if where == session]
 
     # -- watching the engine ---------------------------------------------------------------------
+
+    def _note(self, what: What) -> None:
+        self.happened.append(Happened(self.elapsed(), what))
 
     def _saw(self, row: Row) -> None:
         self.rows[row.name] += 1

@@ -27,7 +27,8 @@ from fsm.events import Choice
 from fsm.ports import Inbound, Line, Store
 from session_router.config import agent_from_mapping
 from session_router.scenario.clock import FrozenClock, SteppedClock
-from session_router.scenario.files import MINIMAL, START
+from session_router.scenario.files import MINIMAL
+from session_router.scenario.format import START
 from session_router.scenario.script import Answer, ScriptedSession, Sent
 from session_router.scenario.stage import Delivered, Stage
 

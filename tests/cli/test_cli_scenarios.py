@@ -17,7 +17,8 @@ from session_router.cli import program
 from session_router.config import agent_from_mapping
 from session_router.scenario.clock import SteppedClock
 from session_router.scenario.export import export, masked
-from session_router.scenario.files import MINIMAL, START, read
+from session_router.scenario.files import MINIMAL, read
+from session_router.scenario.format import START
 from session_router.scenario.play import play
 from session_router.scenario.script import Answer as ScriptedAnswer
 from session_router.scenario.stage import Stage
@@ -119,6 +120,37 @@ def test_a_run_can_be_drawn_and_its_rows_counted(good: Path) -> None:
     assert "console/u1" in done.stdout
     assert "rows taken" in done.stdout
     assert "✓ a greeting" in done.stderr
+
+
+ORDER = """
+scenario: order
+sessions: [{id: ses_a, title: A, active: -60}]
+model: ["##list_sessions##", {text: one, takes: 10}, two]
+steps:
+  - messages:
+      - {channel: tg, sender: u1, text: a}
+      - {channel: tg, sender: u1, text: b}
+  - message: {channel: tg, sender: u2, text: /sessions}
+  - wait: 600
+"""
+
+
+def test_a_diagram_shows_what_happened_in_the_order_in_which_it_did(tmp_path: Path) -> None:
+    file = tmp_path / "order.scenario.yaml"
+    file.write_text(ORDER, encoding="utf-8")
+
+    lines = replay(file, "--diagram").stdout.splitlines()
+
+    names = {line.split()[1]: line.split(" as ")[1] for line in lines if "participant" in line}
+    assert names == {"p1": "tg/u1", "p2": "engine", "p3": "model", "p4": "tg/u2"}
+    shown = [line.strip().partition("<br/>")[0] for line in lines[lines.index("sequenceDiagram") + 5 :]]
+    assert shown == [
+        "p1->>p2: a", "p1->>p2: b", "p2->>p3: asks", "Note over p2: list#95;sessions", "p2->>p3: asks",
+        "Note over p2: t = 10 s", "p2-->>p1: one", "p2->>p3: asks", "p2-->>p1: two", "Note over p2: idle",
+        "p4->>p2: /sessions", "p2-->>p4: 会话（最近活动的在前）：", "Note over p2: awaiting#95;selection",
+        "Note over p2: t = 130 s", "p2-->>p4: 列表已过期，选择已取消。", "Note over p2: t = 610 s",
+        "Note over p2: idle", "",
+    ]  # fmt: skip
 
 
 def test_several_diagrams_are_markdown_each_with_a_heading_and_a_fence(good: Path, bad: Path) -> None:

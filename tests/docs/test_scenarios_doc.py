@@ -12,15 +12,8 @@ import click
 import pytest
 
 from session_router.cli import program
-from session_router.scenario.files import (
-    VERBS,
-    AnswerEntry,
-    Expect,
-    MessageEntry,
-    Scenario,
-    SessionEntry,
-    read_text,
-)
+from session_router.scenario.files import Scenario, read_text
+from session_router.scenario.format import VERBS, AnswerEntry, Expect, MessageEntry, SessionEntry
 from session_router.scenario.play import play
 from session_router.scenario.story import Bot, Person
 

@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent.parent / "scenarios"
 CHOSEN = {
     "concurrency": ("list and number together", "whoever comes then is told", "two people"),
     "llm_failure": ("empty text twice", "after 1 s and after 4 s", "raises after a command"),
-    "delivery": ("while the first run is busy", "texts for one address"),
+    "delivery": ("while the first run is busy", "texts for one address", "on its way when", "given up after its end"),
     "groups": ("silence is asked about", "holds for everybody", "a conversation that is busy", "heard of so far"),
     "restart": ("queued messages outlive", "a room mute outlives"),
 }
@@ -54,6 +54,40 @@ def test_the_moments_of_a_crash_are_all_that_the_engine_does_to_the_world() -> N
     assert moments["command", "before"] == moments["command", "after"] == 3
     assert moments["send", "before"] == moments["send", "after"] == 2
     assert len(list(crash_everywhere(scenario))) == sum(moments.values())
+
+
+def test_runs_are_compared_after_all_that_was_pending_is_over() -> None:
+    (scenario,) = read_text("""
+scenario: a list is open, and its text has not arrived yet
+sessions: [{id: ses_a, title: 天气机器人, active: -60}]
+steps:
+  - fail_send: 1
+  - message: {channel: tg, sender: u1, id: m1, text: /sessions}
+    expect: {sent: [], state: awaiting_selection}
+""")
+
+    run = play_plain(scenario)
+
+    shown, over = (sent.at - scenario.start for sent in run.sent)
+    assert (shown, over) == (1, 120)
+    assert list(run.states.values()) == ["awaiting_selection"]
+
+
+def test_a_delivery_that_is_tried_again_after_a_crash_fails_again_and_counts_once() -> None:
+    (scenario,) = read_text("""
+scenario: two tries fail
+sessions: [{id: ses_a, title: 天气机器人, active: -60}]
+model: [好]
+steps:
+  - fail_send: 2
+  - message: {channel: tg, sender: u1, id: m1, text: a}
+""")
+
+    crashes = list(crash_everywhere(scenario))
+
+    failing = [run for kind, when, which, run in crashes if (kind, when) == ("send", "before")]
+    assert len(failing) == 3
+    assert [[sent.text for sent in run.sent] for _, _, _, run in crashes] == [["好"]] * len(crashes)
 
 
 def test_a_verdict_names_what_a_crash_changed() -> None:
