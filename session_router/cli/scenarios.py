@@ -229,7 +229,10 @@ def export(
 def _unlike(text: str) -> list[str]:
     """Where the scenario, played at once, does not end as the record says: what came from outside the
     conversation (a crash, another room's mute) cannot stand in its file."""
-    from session_router.scenario.files import read_text
+    from session_router.scenario.files import ScenarioError, read_text
     from session_router.scenario.play import play
 
-    return [failure for scenario in read_text(text, "export") for failure in play(scenario).failed]
+    try:
+        return [failure for scenario in read_text(text, "export") for failure in play(scenario).failed]
+    except ScenarioError as error:
+        return [str(error)]

@@ -21,13 +21,18 @@ from fsm.constants import CMD_RE, Limits
 from fsm.conversation import Key, State
 from fsm.language.recognise import Kind, recognise
 from fsm.language.words import WORDS, Words
-from fsm.ports import InboxRow, SessionInfo, StepRecord, Store
+from fsm.ports import InboxRow, SessionInfo, SessionRouterError, StepRecord, Store
 from fsm.sessions import Sessions, session_id_for
+from session_router.scenario.plain_yaml import SCALARS
 
 REPLAYABLE = {"replied", "silent", "muted", "duplicate", "refused", "failed", "stopped"}
 LEFT_OUT = {"why_too_many"}
 """Reasons that depend on what other conversations did, or on the process: such a message is left out."""
 _KEPT_ARGUMENT = re.compile(r"[\d\s~-]+|\d+[smhd]?", re.ASCII)
+
+
+class NothingToExport(SessionRouterError):
+    """No message of the conversation has come to its end."""
 
 
 async def export(
@@ -46,14 +51,18 @@ async def export(
 
     Raises:
         StoreError: the store cannot be read.
+        NothingToExport: there is nothing to play.
     """
     agent = agent or Agent(key.agent)
     rows = [row for row in reversed(await store.history(key, limit)) if _belongs(row)]
+    if not rows:
+        who = f"{key.channel} {key.sender}"
+        raise NothingToExport(f"No message of {who} has come to its end yet; try again when one has.")
     told = [_Told(row, tuple(await store.steps(f"{key.agent}/{key.channel}/{row.message.id}"))) for row in rows]
     made = {session_id_for(f"{key.agent}/{key.channel}/{row.message.id}") for row in rows}
     there = [s for s in (await sessions.list(agent, key.sender)).sessions if s.id not in made]
     hide = _Mask(agent.words, {session.id for session in there}) if mask else _Mask.off()
-    start = rows[0].message.at if rows else 0.0
+    start = rows[0].message.at
     scenario: dict[str, Any] = {
         "scenario": f"{key.channel} {key.sender}, as it went",
         "start": datetime.datetime.fromtimestamp(start, datetime.UTC).isoformat(timespec="milliseconds"),
@@ -71,6 +80,10 @@ class _Dumper(yaml.SafeDumper):
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
+
+
+for tag, pattern in SCALARS.items():
+    _Dumper.add_implicit_resolver(tag, pattern, None)  # what we would read as a number is put in quotes as well
 
 
 def _belongs(row: InboxRow) -> bool:
@@ -184,10 +197,11 @@ def _seconds(seconds: float) -> float | int:
 def _steps(told: Sequence[_Told], start: float, hide: _Mask) -> list[dict[str, Any]]:
     """A message waits for its end, unless the next one came before that."""
     steps: list[dict[str, Any]] = []
-    running = 0.0
+    running, now = 0.0, start
     for n, one in enumerate(told):
-        if n and one.at > told[n - 1].at:
-            steps.append({"at": _seconds(one.at - start)})
+        if one.at > now:
+            now = one.at
+            steps.append({"at": _seconds(now - start)})
         running = max(running, one.settled)
         following = told[n + 1] if n + 1 < len(told) else None
         # A stop settles the message before it in the very instant in which it comes.
@@ -200,7 +214,7 @@ def _steps(told: Sequence[_Told], start: float, hide: _Mask) -> list[dict[str, A
             # A delivery that failed is no part of the conversation; up to there the message was answered.
             step["expect"] = {"disposition": one.row.disposition}
         steps.append(step)
-    if told and running > max(told[-1].at, told[-1].settled):
+    if running > max(now, told[-1].settled):
         steps.append({"at": _seconds(running - start)})  # until the overtaken ones are done as well
     return steps
 

@@ -16,8 +16,8 @@ from fsm.ports import Inbound
 from session_router.cli import program
 from session_router.config import agent_from_mapping
 from session_router.scenario.clock import SteppedClock
-from session_router.scenario.export import export, masked
-from session_router.scenario.files import MINIMAL, read
+from session_router.scenario.export import NothingToExport, export, masked
+from session_router.scenario.files import MINIMAL, read, read_text
 from session_router.scenario.format import START
 from session_router.scenario.play import play
 from session_router.scenario.script import Answer as ScriptedAnswer
@@ -260,6 +260,46 @@ def test_a_message_that_was_stopped_by_the_next_one_plays_so(tmp_path: Path) -> 
     stopped, status, done = [sent.text for step in run.steps for sent in step.sent]
     assert (stopped, done) == ("已停止。", "done")
     assert status.startswith("状态：command_looping")
+
+
+async def exported(*said: tuple[float, str], answers: int = 0) -> str:
+    """The file of a conversation in which these texts came at these seconds."""
+    stage = Stage(agent_from_mapping({"name": "mohe"}, MINIMAL), SteppedClock(START))
+    stage.model.answers = [ScriptedAnswer("1e3")] * answers
+    await stage.open()
+    try:
+        for number, (at, text) in enumerate(said):
+            delivered = stage.deliver(Inbound("console", "hmo", text, f"m{number}", START + at, "hmo"))
+            await stage.finish([delivered])
+        key = Key("mohe", "console", "hmo")
+        return await export(key, stage.engine.store, stage.desk.sessions, agent=stage.agent)
+    finally:
+        await stage.close()
+
+
+ODD = ("1e3", "010", "12:30", "2026-02-30", "yes", "null", "~", "<<", "=", "+5", ".5", "0x1f", "a\u0007b", "- a", "#")
+
+
+def test_a_text_that_looks_like_a_number_or_a_date_comes_back_as_it_was() -> None:
+    text = asyncio.run(exported(*((n, odd) for n, odd in enumerate(ODD)), answers=len(ODD)))
+
+    (scenario,) = read_text(text)
+
+    assert tuple(said.text for step in scenario.steps for said in step.said) == ODD
+    assert {answer.text for answer in scenario.answers} == {"1e3"}
+    assert play(scenario).failed == []
+
+
+def test_where_the_clock_was_set_back_the_scenario_goes_on_from_where_it_was() -> None:
+    (scenario,) = read_text(asyncio.run(exported((0, "/status"), (60, "/status"), (30, "/status"), (40, "/status"))))
+
+    assert [step.at for step in scenario.steps if step.at is not None] == [60]
+    assert len(scenario.steps) == 5
+
+
+def test_a_conversation_without_an_end_yet_is_no_scenario() -> None:
+    with pytest.raises(NothingToExport, match="No message of console hmo has come to its end yet; try again"):
+        asyncio.run(exported())
 
 
 @pytest.mark.parametrize(
