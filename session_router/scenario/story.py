@@ -16,6 +16,7 @@ which reads ``time`` or ``datetime`` sees the same instant.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -136,9 +137,11 @@ class Bot:
     # -- what can happen -------------------------------------------------------------------------
 
     def waits(self, *, seconds: float = 0.0, minutes: float = 0.0, hours: float = 0.0) -> None:
-        """Time passes, and stops at every due moment on the way."""
-        stage = self.stage
-        self._do(stage.advance(stage.clock.now() + seconds + 60 * minutes + 3600 * hours))
+        """Time passes, and stops at every due moment on the way. Raises ValueError for what is no time to wait."""
+        stage, wait = self.stage, seconds + 60 * minutes + 3600 * hours
+        if not 0 <= wait < math.inf:
+            raise ValueError(f"time passes forwards, for as long as one can say, not {wait} s")
+        self._do(stage.advance(stage.clock.now() + wait))
 
     def settles(self) -> None:
         """Whatever is due now happens (after moving frozen time by hand)."""
@@ -150,7 +153,10 @@ class Bot:
         self._do(self.stage.settle())
 
     def crashes(self, *, before: str = "", after: str = "") -> None:
-        """The next effect of that kind (model, command, send, commit) strikes the process down."""
+        """The next effect of that kind (model, command, send, commit) strikes the process down. Raises ValueError for
+        another kind, and for two."""
+        if bool(before) == bool(after) or (before or after) not in ("model", "command", "send", "commit"):
+            raise ValueError("crashes(before=KIND) or crashes(after=KIND), of model, command, send or commit")
         self.stage.crash(before or after, "before" if before else "after")
 
     def fails_to_send(self, times: int) -> None:

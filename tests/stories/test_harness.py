@@ -108,3 +108,19 @@ def test_TMR_02_the_same_on_a_clock_that_freezegun_moves() -> None:
             assert three_timers_in_one_hour(bot) == [("carol", 130), ("alice", 140), ("bob", 300)]
         finally:
             bot.close()
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
+def test_a_wait_that_is_no_time_is_refused_and_no_time_passes(bot: Bot, seconds: float) -> None:
+    with pytest.raises(ValueError, match="time passes forwards"):
+        bot.waits(seconds=seconds)
+
+    assert bot.stage.elapsed() == 0
+
+
+def test_a_crash_that_could_never_strike_is_refused(bot: Bot) -> None:
+    for wrong in ({}, {"before": "sent"}, {"before": "send", "after": "send"}):
+        with pytest.raises(ValueError, match="of model, command, send or commit"):
+            bot.crashes(**wrong)
+
+    assert bot.stage.armed is None
