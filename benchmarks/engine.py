@@ -19,13 +19,13 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
 from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import aiosqlite
+from msgspec.structs import asdict
 
 from benchmarks.measure import Row, by_turns
 from benchmarks.world import World, person, session
@@ -211,7 +211,7 @@ def _made_for(value: Any, number: int) -> Any:
         case tuple():
             return tuple(_made_for(part, number) for part in value)
         case _:
-            return type(value)(**{f.name: _made_for(getattr(value, f.name), number) for f in fields(value)})
+            return type(value)(**{name: _made_for(part, number) for name, part in asdict(value).items()})
 
 
 async def _store_alone(folder: Path, messages: Sequence[Sequence[Call]], in_flight: int) -> float:

@@ -6,7 +6,9 @@ The first that applies. Looked up before the step, so the step itself stays pure
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fsm.agent import Agent, in_room
 from fsm.conversation import Bound, Conversation, Key, Kind
@@ -19,8 +21,7 @@ ACTIVE_SENDER_KEY = "active_xmpp_sender_session"
 """Key in ``state_meta``; an agent's own stands behind a colon, the bare one is that of older setups with one agent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(Struct, frozen=True):
     """``bound`` is None where nothing can be bound, and ``problem`` says so to the sender."""
 
     bound: Bound | None

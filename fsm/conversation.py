@@ -6,9 +6,10 @@ restart goes on from exactly here; every instant in it is absolute (unix seconds
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple
+
+from msgspec import Struct
 
 
 class State(Enum):
@@ -41,8 +42,7 @@ Kind = Literal["manual", "active-sender", "auto", "default"]
 Kept = Literal["store", "journal", "source"]
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Struct, frozen=True, omit_defaults=True):
     """A session and why it is the one; ``title`` and ``source`` as they were when it was bound.
 
     ``kept`` says where the record of a turn goes: our ``store`` keeps its lines, its ``journal`` takes
@@ -56,8 +56,7 @@ class Bound:
     kept: Kept = "store"
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True, omit_defaults=True):
     """An admitted message as the machine sees it.
 
     ``ref`` names it for ever (agent, channel and id in one); ``prompt`` is the text with its source
@@ -83,8 +82,7 @@ class Message:
         return "[群聊]" if self.in_room else self.tag
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True, omit_defaults=True):
     """A command that the model wrote. ``known`` is False for a name that stands alone but that
     nobody registered: it is answered with the list of commands and not run."""
 
@@ -93,16 +91,14 @@ class Command:
     known: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True, omit_defaults=True):
     """One message that a turn appended to its prompt."""
 
     role: Literal["user", "assistant"]
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True, omit_defaults=True):
     """One inbound message up to its disposition.
 
     ``call`` numbers the model calls from 1 and, with ``id``, fences their answers. ``taken_in``
@@ -131,8 +127,7 @@ class Turn:
     taken_in: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True, omit_defaults=True):
     """A numbered list before the person. ``number`` fences its timer; ``ids`` in the order shown;
     ``ref`` is the message that it answered."""
 
@@ -157,8 +152,7 @@ class Edge(NamedTuple):
     went_to: str
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(Struct, frozen=True, omit_defaults=True):
     """One (channel, sender) pair under one agent. ``manual`` is the session that the person chose;
     ``listed`` the ids of the last list; ``trail`` the last edges, oldest first."""
 

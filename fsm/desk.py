@@ -12,8 +12,10 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, replace
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from fsm.admission import Gatekeeper
 from fsm.agent import Agent, in_room
@@ -75,8 +77,7 @@ class Bridge(Protocol):
     async def chat(self, messages: Sequence[ChatMessage], *, session_id: str) -> str | Reply | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(Struct, frozen=True):
     """The outcome of a model call: the event for the machine, and the raw reply for the record."""
 
     event: ModelReplied | ModelFailed

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from fsm.conversation import Command, Message, Turn
 from fsm.ports import Line
@@ -27,8 +28,7 @@ class Disposition(Enum):
         return self not in (Disposition.QUEUED, Disposition.RUNNING)
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """Deliver ``text``. ``id`` is the same at every try; ``message`` the inbound id that it answers."""
 
     id: str
@@ -38,16 +38,14 @@ class Send:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SendAgain:
+class SendAgain(Struct, frozen=True):
     """Deliver the text of that id again at ``at``; ``at`` None gives it up."""
 
     send: str
     at: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(Struct, frozen=True):
     """Record what became of a message, with the reason in plain words (a key of the texts)."""
 
     message: str
@@ -55,45 +53,39 @@ class Settle:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class WaitForSession:
+class WaitForSession(Struct, frozen=True):
     """Tell the turn when no other turn runs on its session."""
 
     turn: Turn
 
 
-@dataclass(frozen=True, slots=True)
-class AskModel:
+class AskModel(Struct, frozen=True):
     """Call the model with the turn's prompt; the answer carries ``turn.id`` and ``turn.call``."""
 
     turn: Turn
 
 
-@dataclass(frozen=True, slots=True)
-class RunCommands:
+class RunCommands(Struct, frozen=True):
     """Run these in order, each at most once ever, and report their results together."""
 
     turn: Turn
     commands: tuple[Command, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EndTurn:
+class EndTurn(Struct, frozen=True):
     """Cancel what still runs for the turn, clear its typing indicator and free its session."""
 
     turn: Turn
 
 
-@dataclass(frozen=True, slots=True)
-class KeepLine:
+class KeepLine(Struct, frozen=True):
     """Keep a line of a session that the session's own source cannot take."""
 
     session: str
     line: Line
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """Add a step of a turn to the session's own journal. ``event`` is ``turn_start``, ``tool_call``,
     ``tool_result`` or ``turn_end``; ``id`` names the record for ever."""
 
@@ -105,8 +97,7 @@ class Record:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerAsk:
+class AnswerAsk(Struct, frozen=True):
     """Tell the agent whether it may do what it asked leave for."""
 
     turn: Turn
@@ -114,16 +105,14 @@ class AnswerAsk:
     allow: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TellRoom:
+class TellRoom(Struct, frozen=True):
     """A mute (``seconds``) or un-mute (None) holds for everybody in the room of ``message``."""
 
     message: Message
     seconds: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(Struct, frozen=True):
     """Something worth counting happened (``stale``, ``empty_reply``, ``near_miss``, …)."""
 
     what: str

@@ -7,15 +7,14 @@ that comes late is told from one that is awaited.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from fsm.conversation import Bound, Command, Message
 from fsm.language.reply import Reading
 from fsm.ports import SessionInfo
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """``at`` in unix seconds on the engine's clock."""
 
     at: float
@@ -24,8 +23,7 @@ class Event:
 # -- messages ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrived(Event):
+class Arrived(Event, frozen=True, kw_only=True):
     """A message. ``binding`` is the session that a text would talk to now, None where there is none
     and ``problem`` says why in the sender's language."""
 
@@ -34,47 +32,40 @@ class Arrived(Event):
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextArrived(Arrived):
+class TextArrived(Arrived, frozen=True, kw_only=True):
     """Something for the model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwitchAsked(Arrived):
+class SwitchAsked(Arrived, frozen=True, kw_only=True):
     """``matches`` are the sessions that ``words`` may mean, best first."""
 
     words: str
     matches: tuple[SessionInfo, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListAsked(Arrived):
+class ListAsked(Arrived, frozen=True, kw_only=True):
     """``matches`` are the sessions to list, most recently active first."""
 
     words: str = ""
     matches: tuple[SessionInfo, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumberGiven(Arrived):
+class NumberGiven(Arrived, frozen=True, kw_only=True):
     """``session`` is what stands under the number on the list, None where it is gone by now."""
 
     number: int
     session: SessionInfo | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelSaid(Arrived):
+class CancelSaid(Arrived, frozen=True, kw_only=True):
     """The list is not wanted any more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopSaid(Arrived):
+class StopSaid(Arrived, frozen=True, kw_only=True):
     """Whatever runs should stop."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MuteAsked(Event):
+class MuteAsked(Event, frozen=True, kw_only=True):
     """Be quiet for ``seconds``. ``message`` is None where it was said in another conversation of the
     same room: that one acknowledges."""
 
@@ -84,8 +75,7 @@ class MuteAsked(Event):
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnmuteAsked(Event):
+class UnmuteAsked(Event, frozen=True, kw_only=True):
     """Speak again. ``message`` as in :class:`MuteAsked`."""
 
     message: Message | None = None
@@ -93,15 +83,13 @@ class UnmuteAsked(Event):
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """A new choice of session: ``bound`` from now on, or automatic binding again where None."""
 
     bound: Bound | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineCommandGiven(Event):
+class EngineCommandGiven(Event, frozen=True, kw_only=True):
     """A command to the engine itself, its ``answer`` looked up. ``message`` is None where an
     operator rebinds the conversation from outside: nobody is answered then. ``allow`` answers what the
     running turn's agent asked leave for."""
@@ -117,20 +105,17 @@ class EngineCommandGiven(Event):
 # -- answers to a turn ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnEvent(Event):
+class TurnEvent(Event, frozen=True, kw_only=True):
     """Belongs to the turn of that id."""
 
     turn: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionFree(TurnEvent):
+class SessionFree(TurnEvent, frozen=True, kw_only=True):
     """No other turn runs on the session, and this one has it now."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelReplied(TurnEvent):
+class ModelReplied(TurnEvent, frozen=True, kw_only=True):
     """The model's answer to call ``call``, read, and the tokens that it took."""
 
     call: int
@@ -139,8 +124,7 @@ class ModelReplied(TurnEvent):
     output_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFailed(TurnEvent):
+class ModelFailed(TurnEvent, frozen=True, kw_only=True):
     """Call ``call`` failed for a reason that is in the log; ``retryable`` if asking again can help."""
 
     call: int
@@ -148,15 +132,13 @@ class ModelFailed(TurnEvent):
     retryable: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackoffOver(TurnEvent):
+class BackoffOver(TurnEvent, frozen=True, kw_only=True):
     """The wait after the failure of call ``call`` is over."""
 
     call: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PermissionAsked(TurnEvent):
+class PermissionAsked(TurnEvent, frozen=True, kw_only=True):
     """The agent that runs call ``call`` wants leave. ``ask`` names the request, ``what`` says in a line
     what it is for, inert."""
 
@@ -165,8 +147,7 @@ class PermissionAsked(TurnEvent):
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """What a command gave: ``text`` for the model (foreign parts inert), ``ok`` False for an error."""
 
     command: Command
@@ -174,15 +155,13 @@ class Result:
     ok: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(Struct, frozen=True):
     """A selection that commands opened: these sessions, in this order."""
 
     sessions: tuple[SessionInfo, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandsDone(TurnEvent):
+class CommandsDone(TurnEvent, frozen=True, kw_only=True):
     """The commands of call ``call`` are through, in order.
 
     ``choice``, ``opens``, ``listed`` (ids of the last list made) and ``mute`` (seconds) are what they
@@ -198,15 +177,13 @@ class CommandsDone(TurnEvent):
     taken_in: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnExpired(TurnEvent):
+class TurnExpired(TurnEvent, frozen=True, kw_only=True):
     """The turn's time is up; ``due`` is the deadline that has come."""
 
     due: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnResumed(TurnEvent):
+class TurnResumed(TurnEvent, frozen=True, kw_only=True):
     """The process has started again and finds the turn cut off; ``parked`` where it was not cut off but left,
     by a process that was told to stop."""
 
@@ -216,23 +193,20 @@ class TurnResumed(TurnEvent):
 # -- time and delivery ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectionExpired(Event):
+class SelectionExpired(Event, frozen=True, kw_only=True):
     """The time of list ``number`` is up; ``while_down`` if the process started only after that."""
 
     number: int
     while_down: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SilenceExpired(Event):
+class SilenceExpired(Event, frozen=True, kw_only=True):
     """The silence that was to end at ``due`` ends."""
 
     due: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryFailed(Event):
+class DeliveryFailed(Event, frozen=True, kw_only=True):
     """A text could not be delivered for the ``tries``-th time; ``final`` if another try cannot help. ``record``: it is
     one of a turn, which is tried until it is written, since nobody else would remember it."""
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
+from msgspec.structs import replace
 from transitions import Machine
 
 from fsm.constants import Limits
@@ -25,7 +26,6 @@ from fsm.guards import is_muted
 from fsm.reactions import ignore
 from fsm.rows import Go, Row
 from fsm.table import TABLE
-from fsm.values import replace
 
 TRAIL_LENGTH = 6
 """Edges that a conversation remembers, for the live picture and for ``/why``."""

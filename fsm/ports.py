@@ -7,9 +7,10 @@ performs I/O. All instants are unix seconds (float) on the engine's own clock, a
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, Protocol, TypedDict, runtime_checkable
+
+from msgspec import Struct
 
 from fsm.conversation import Conversation, Key
 
@@ -65,8 +66,7 @@ class DeliveryError(SessionRouterError):
 # -- session sources -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SessionInfo:
+class SessionInfo(Struct, frozen=True):
     """One root session of an agent. ``active_at`` in unix seconds; ``title`` may be empty."""
 
     id: str
@@ -76,8 +76,7 @@ class SessionInfo:
     folder: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """One message of a session as the model will read it.
 
     ``role`` is ``user`` or ``assistant``; ``tag`` is the source tag without brackets' meaning
@@ -133,8 +132,7 @@ class Journals(Protocol):
         ``turn``, durably. The same record again changes nothing. Raises :class:`SourceError`."""
 
 
-@dataclass(frozen=True, slots=True)
-class PermissionAsk:
+class PermissionAsk(Struct, frozen=True):
     """An agent's request for leave in the middle of a turn.
 
     ``session`` is the one that was talked to. ``what`` is the agent's own word for it (``bash``,
@@ -191,8 +189,7 @@ class ChatMessage(TypedDict):
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """What a model answered. Tokens as the provider counted them, 0 where it did not."""
 
     text: str
@@ -234,8 +231,7 @@ class Clock(Protocol):
 # -- the store -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Inbound:
+class Inbound(Struct, frozen=True):
     """A message as a channel delivers it, and as the store keeps it from admission on.
 
     ``channel`` and ``id`` name it for ever (duplicates are recognised by that pair); ``reply_to``
@@ -257,8 +253,7 @@ class Inbound:
     bot: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(Struct, frozen=True):
     """A text owed to a channel. ``id`` is the id to send it under, the same at every try; ``key`` the
     conversation that owes it."""
 
@@ -272,8 +267,7 @@ class Outgoing:
     due: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Struct, frozen=True):
     """What became of an inbound message, or where it stands."""
 
     message: str
@@ -281,8 +275,7 @@ class Settled:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StepRecord:
+class StepRecord(Struct, frozen=True):
     """One recorded step of a turn: ``kind`` is ``model``, ``intent``, ``started`` or ``finished``;
     ``data`` is JSON text; (turn, call, index, kind) is unique and recording it again changes nothing."""
 
@@ -294,16 +287,14 @@ class StepRecord:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class KeptLine:
+class KeptLine(Struct, frozen=True):
     """A line that belongs to a session but that its source cannot take. ``line.id`` makes it unique."""
 
     session: str
     line: Line
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """Everything that one step writes, in one transaction: all of it or none.
 
     ``due`` is the conversation's next deadline and ``started`` the instant from which it counts.
@@ -323,16 +314,14 @@ class Change:
     arrival: Inbound | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(Struct, frozen=True):
     """The store's answer to an arrival: ``new`` is False for a (channel, id) that it has seen."""
 
     new: bool
     conversation: Conversation | None
 
 
-@dataclass(frozen=True, slots=True)
-class InboxRow:
+class InboxRow(Struct, frozen=True):
     """An inbound message as stored, with what became of it."""
 
     key: Key
@@ -342,8 +331,7 @@ class InboxRow:
     settled_at: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class OpenWork:
+class OpenWork(Struct, frozen=True):
     """What a start must take up again."""
 
     turns: Sequence[tuple[Key, Conversation]] = ()
@@ -352,7 +340,7 @@ class OpenWork:
     """(key, due, started) of every stored deadline, earliest first."""
     messages: Sequence[InboxRow] = ()
     """Admitted messages without a final disposition, in order of arrival."""
-    sends: Sequence[Outgoing] = field(default=())
+    sends: Sequence[Outgoing] = ()
     """Texts not yet delivered, in order."""
 
 

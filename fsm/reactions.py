@@ -5,6 +5,8 @@ A reaction never sets ``state`` (the table does) and never reads a clock (``even
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from fsm.constants import Limits
 from fsm.conversation import Bound, Conversation, Message, Phase, Said, Shown, Turn
 from fsm.effects import (
@@ -51,7 +53,6 @@ from fsm.language.reply import ReadingKind
 from fsm.language.texts import duration, say, session_list
 from fsm.language.titles import show_title
 from fsm.ports import Line, SessionInfo
-from fsm.values import replace
 
 Outcome = tuple[Conversation, tuple[Effect, ...]]
 

@@ -6,8 +6,10 @@ import base64
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
+
+from msgspec.structs import replace
 
 from fsm.agent import Agent
 from fsm.conversation import Bound, Kept

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
 from typing import Any, NamedTuple, TypeVar
+
+from msgspec.structs import asdict, replace
 
 from fsm.conversation import Conversation, Key
 from fsm.ports import (
@@ -244,8 +245,7 @@ def _clean_key(key: Key) -> Key:
 
 
 def _cleaned(value: Value) -> Value:
-    held = {one.name: getattr(value, one.name) for one in fields(value)}
-    changed: dict[str, Any] = {name: clean(text) for name, text in held.items() if isinstance(text, str)}
+    changed: dict[str, Any] = {name: clean(text) for name, text in asdict(value).items() if isinstance(text, str)}
     if isinstance(value, Outgoing):
         changed["key"] = _clean_key(value.key)
     return replace(value, **changed)

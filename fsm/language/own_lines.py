@@ -5,8 +5,9 @@ They are known by their id, never by their text: anybody can write ``[YOU] ``.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from fsm.ports import Line
-from fsm.values import replace
 
 YOU = "[YOU] "
 """Stands before a line that the agent itself said."""

@@ -8,9 +8,10 @@ dropped. Anything else is text: a wrong hit would steal a message from the model
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+
+from msgspec import Struct
 
 from fsm.conversation import State
 from fsm.language.durations import parse_duration
@@ -31,8 +32,7 @@ class Kind(Enum):
     TEXT = "text"
 
 
-@dataclass(frozen=True, slots=True)
-class Recognised:
+class Recognised(Struct, frozen=True):
     """A message, read.
 
     ``words``: what to look for (of a switch or a list), in the sender's own spelling; empty where
@@ -191,8 +191,7 @@ def _without_session(name: str, grammar: _Grammar) -> tuple[str, bool]:
     return name, False
 
 
-@dataclass(frozen=True, slots=True)
-class _Grammar:
+class _Grammar(Struct, frozen=True):
     number: re.Pattern[str]
     switch: re.Pattern[str]
     switch_if_found: re.Pattern[str]

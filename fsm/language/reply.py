@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from fsm.conversation import Command
 from fsm.language.commands import parse_commands
@@ -21,8 +22,7 @@ class ReadingKind(Enum):
     TEXT = "text"
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """What a model's reply amounts to.
 
     ``text`` may be sent (TEXT only, else empty): it has no marker that acts and no command that could.

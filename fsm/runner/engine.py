@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
+from msgspec.structs import replace
+
 from fsm.admission import Admission, Verdict
 from fsm.conversation import Conversation, Key, State, Turn, deadlines
 from fsm.desk import Desk
@@ -68,7 +70,6 @@ from fsm.runner.receipt import Receipt
 from fsm.runner.rooms import PREFIX, Room, RoomMutes
 from fsm.runner.timers import Timer, Timers
 from fsm.runner.turns import Turns
-from fsm.values import replace
 
 log = logging.getLogger("session_router.engine")
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 
+from msgspec.structs import replace
+
 from fsm.conversation import Conversation, Key, deadlines
 from fsm.effects import Effect, KeepLine, Record, Send, SendAgain, Settle, TellRoom
 from fsm.ports import Change, Inbound, KeptLine, Outgoing, Settled, StepRecord
 from fsm.runner import rooms
-from fsm.values import replace
 
 JOURNAL = "journal"
 """The channel that the records of turns go out on; its addresses are sessions."""

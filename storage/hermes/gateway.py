@@ -18,9 +18,11 @@ import json
 import logging
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
 
 from fsm.constants import RECENT_MSG_LIMIT
 from fsm.language.redact import redact

@@ -18,8 +18,10 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from fsm.ports import Line, SessionInfo, SourceError
 from storage.hermes.files import NAME

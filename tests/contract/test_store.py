@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from fsm.conversation import Bound, Conversation, Edge, Key, Message, State, Turn
 from fsm.ports import (
@@ -64,13 +64,13 @@ async def store(opened: Opened) -> Store:
 
 def said(name: str, text: str = "在吗", key: Key = HMO, **more: object) -> Inbound:
     message = Inbound(key.channel, key.sender, text, name, T0, reply_to=key.sender)
-    return replace(message, **more)  # type: ignore[arg-type]
+    return replace(message, **more)
 
 
 def at(instant: float, **more: object) -> Conversation:
     """A conversation whose last step was taken at that instant."""
     taken = Conversation(trail=(Edge(instant, "row", "event", "idle", "idle"),))
-    return replace(taken, **more)  # type: ignore[arg-type]
+    return replace(taken, **more)
 
 
 def answering(name: str) -> Conversation:
@@ -201,7 +201,7 @@ async def test_a_change_with_a_bad_part_writes_nothing_at_all(store: Store, bad:
     )
 
     with pytest.raises(StoreError):
-        await store.commit(replace(good, **bad))  # type: ignore[arg-type]
+        await store.commit(replace(good, **bad))
 
     assert await store.load(HMO) is None
     work = await store.open_work()
@@ -351,7 +351,7 @@ async def test_of_many_changes_with_a_bad_one_none_is_written(
         )
         for n, key in enumerate(keys)
     ]
-    changes[place] = replace(changes[place], **bad)  # type: ignore[arg-type]
+    changes[place] = replace(changes[place], **bad)
 
     with pytest.raises(StoreError):
         await opened.store.commit_many(changes)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fsm.constants import Limits
 from fsm.conversation import Bound, Command, Conversation, Message, Phase, State, Turn
@@ -53,8 +55,7 @@ BOUND = Bound("ses_0", "auto", "session 0", "opencode")
 PAUSES = (0.0, 0.0, 0.0, 0.001, 0.5, 1.0, 10.0, 60.0, 119.999, 120.0, 300.0, 600.0, 1800.0, 90_000.0)
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(Struct, frozen=True):
     """What happens next, before it is known what it happens to. ``awaited``: it is what the conversation
     waits for, if it waits for anything, and not ``kind``. ``fits``: an answer or a timer carries the
     turn, call, list or deadline of now, and not some other one."""

@@ -2,32 +2,37 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields, is_dataclass
 from typing import Any, cast, get_args, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
-from fsm.conversation import Bound, Conversation, Edge, Key, Message, Said, State, Turn
+from fsm.conversation import Bound, Conversation, Edge, Key, Message, Phase, Said, State, Turn
 from fsm.ports import StoreError
 from storage.codec import clean, decode, encode
 
 KEY = Key("mohe", "xmpp", "hmo@example.org")
 
 
+def is_value(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Struct)
+
+
 def anything(hint: Any) -> st.SearchStrategy[Any]:
     """Every value of a type, but NaN, which equals nothing, so that no round trip could be checked."""
     if hint is float:
         return st.floats(allow_nan=False)
-    if is_dataclass(hint) or (isinstance(hint, type) and hasattr(hint, "_fields")):
+    if is_value(hint) or (isinstance(hint, type) and hasattr(hint, "_fields")):
         parts = {name: anything(part) for name, part in get_type_hints(hint).items()}
         return st.builds(cast(Any, hint), **parts)
     if (arguments := get_args(hint)) and getattr(hint, "__origin__", None) is tuple:
         if arguments[-1] is not Ellipsis:
             return st.tuples(*(anything(part) for part in arguments))
         return st.lists(anything(arguments[0]), max_size=3).map(tuple)
-    if float in arguments or any(is_dataclass(part) for part in arguments):
+    if float in arguments or any(is_value(part) for part in arguments):
         return st.one_of(*(anything(part) for part in arguments))
     resolved: st.SearchStrategy[Any] = st.from_type(hint)
     return resolved
@@ -72,10 +77,10 @@ def test_a_field_that_this_version_does_not_know_is_passed_over() -> None:
     [
         ("", "Invalid JSON"),
         ('{"count": 3', "Invalid JSON"),
-        ("null", "null"),
-        ("[]", "an object"),
-        ('{"state": "asleep"}', "state"),
-        ('{"turn": {"id": "t"}}', "turn.message"),
+        ("null", "got `null`"),
+        ("[]", "Expected `object`"),
+        ('{"state": "asleep"}', "$.state"),
+        ('{"turn": {"id": "t"}}', "`message` - at `$.turn`"),
     ],
 )
 def test_an_unreadable_row_is_named_by_its_key_and_its_fault(data: str, why: str) -> None:
@@ -88,6 +93,31 @@ def test_an_unreadable_row_is_named_by_its_key_and_its_fault(data: str, why: str
 def test_a_conversation_with_a_foreign_value_is_refused_by_key() -> None:
     with pytest.raises(StoreError, match=r"sender='hmo@example.org' cannot be stored: .*count"):
         encode(KEY, Conversation(count="three"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("foreign", "why"), [(5, r"turn\.exchange\[1\]\.text"), (b"bytes", "not be the same")])
+def test_a_foreign_value_deep_inside_is_refused(foreign: Any, why: str) -> None:
+    message = Message("ref", "m1", "xmpp", "hmo", "在吗", "[xmpp] 在吗", "[xmpp]", True, "zh")
+    turn = Turn("t", message, Bound("ses_a", "manual"), 1.5, exchange=(Said("user", "在吗"), Said("user", foreign)))
+
+    with pytest.raises(StoreError, match=f"cannot be stored: .*{why}"):
+        encode(KEY, Conversation(turn=turn))
+
+
+def test_a_row_of_the_first_versions_loads() -> None:
+    row = (
+        '{"state":"silenced","turn":{"id":"t","message":{"ref":"ref","id":"m1","channel":"xmpp","to":"hmo",'
+        '"text":"在吗","prompt":"[xmpp] 在吗","tag":"[xmpp]","owed":true,"lang":"zh"},"bound":{"session":"ses_a",'
+        '"kind":"manual"},"started":1.5,"phase":"model","deadline":Infinity,"taken_in":["##a##"]},'
+        '"trail":[[1.5,"row","event","idle","idle"]],"muted_until":7}'
+    )
+    message = Message("ref", "m1", "xmpp", "hmo", "在吗", "[xmpp] 在吗", "[xmpp]", True, "zh")
+    turn = Turn("t", message, Bound("ses_a", "manual"), 1.5, Phase.MODEL, math.inf, taken_in=frozenset({"##a##"}))
+    edge = Edge(1.5, "row", "event", "idle", "idle")
+    stored = Conversation(State.SILENCED, turn, muted_until=7.0, trail=(edge,))
+
+    assert decode(KEY, row) == decode(KEY, row.replace("Infinity", "Infinity ")) == stored
+    assert decode(KEY, row.replace('"deadline":Infinity,', "")) == replace(stored, turn=replace(turn, deadline=None))
 
 
 def test_a_deadline_that_never_comes_is_kept() -> None:
