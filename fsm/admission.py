@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from fsm.agent import Agent, Group, in_room, room_of
 from fsm.ports import Inbound
+from fsm.values import Value
 
 FEW = 10_000
 """Senders of whom the door may remember something without asking whether it still matters."""
@@ -25,8 +26,7 @@ class Verdict(Enum):
     DROP = "drop"
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(Value):
     """``reason`` is a key of the texts; ``tell`` says that the sender hears of the refusal;
     ``keep`` that a refused message is still context; ``counted`` that it took one of the answers that
     bots have in a row."""

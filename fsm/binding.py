@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fsm.agent import Agent, in_room
@@ -16,12 +15,13 @@ from fsm.language.texts import say
 from fsm.language.titles import show_title
 from fsm.ports import SessionInfo, SourceError, Store
 from fsm.sessions import Sessions, session_id_for
+from fsm.values import Value
 
 ACTIVE_SENDER_KEY = "active_xmpp_sender_session"
 """Key in ``state_meta``; an agent's own stands behind a colon, the bare one is that of older setups with one agent."""
 
 
-class Binding(Struct, frozen=True):
+class Binding(Value):
     """``bound`` is None where nothing can be bound, and ``problem`` says so to the sender."""
 
     bound: Bound | None

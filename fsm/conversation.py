@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Literal, NamedTuple
 
-from msgspec import Struct
+from fsm.values import Value
 
 
 class State(Enum):
@@ -42,7 +42,7 @@ Kind = Literal["manual", "active-sender", "auto", "default"]
 Kept = Literal["store", "journal", "source"]
 
 
-class Bound(Struct, frozen=True, omit_defaults=True):
+class Bound(Value):
     """A session and why it is the one; ``title`` and ``source`` as they were when it was bound.
 
     ``kept`` says where the record of a turn goes: our ``store`` keeps its lines, its ``journal`` takes
@@ -56,7 +56,7 @@ class Bound(Struct, frozen=True, omit_defaults=True):
     kept: Kept = "store"
 
 
-class Message(Struct, frozen=True, omit_defaults=True):
+class Message(Value):
     """An admitted message as the machine sees it.
 
     ``ref`` names it for ever (agent, channel and id in one); ``prompt`` is the text with its source
@@ -82,7 +82,7 @@ class Message(Struct, frozen=True, omit_defaults=True):
         return "[群聊]" if self.in_room else self.tag
 
 
-class Command(Struct, frozen=True, omit_defaults=True):
+class Command(Value):
     """A command that the model wrote. ``known`` is False for a name that stands alone but that
     nobody registered: it is answered with the list of commands and not run."""
 
@@ -91,14 +91,14 @@ class Command(Struct, frozen=True, omit_defaults=True):
     known: bool = True
 
 
-class Said(Struct, frozen=True, omit_defaults=True):
+class Said(Value):
     """One message that a turn appended to its prompt."""
 
     role: Literal["user", "assistant"]
     text: str
 
 
-class Turn(Struct, frozen=True, omit_defaults=True):
+class Turn(Value):
     """One inbound message up to its disposition.
 
     ``call`` numbers the model calls from 1 and, with ``id``, fences their answers. ``taken_in``
@@ -127,7 +127,7 @@ class Turn(Struct, frozen=True, omit_defaults=True):
     taken_in: frozenset[str] = frozenset()
 
 
-class Shown(Struct, frozen=True, omit_defaults=True):
+class Shown(Value):
     """A numbered list before the person. ``number`` fences its timer; ``ids`` in the order shown;
     ``ref`` is the message that it answered."""
 
@@ -152,7 +152,7 @@ class Edge(NamedTuple):
     went_to: str
 
 
-class Conversation(Struct, frozen=True, omit_defaults=True):
+class Conversation(Value):
     """One (channel, sender) pair under one agent. ``manual`` is the session that the person chose;
     ``listed`` the ids of the last list; ``trail`` the last edges, oldest first."""
 

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Protocol
 
-from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from fsm.admission import Gatekeeper
@@ -55,6 +54,7 @@ from fsm.language.texts import LANGUAGES, say
 from fsm.language.titles import one_line, show_title
 from fsm.ports import ChatMessage, Inbound, Line, ModelError, PermissionAsk, Reply, SessionInfo, SourceError, Talks
 from fsm.sessions import Listing, Sessions
+from fsm.values import Value
 
 log = logging.getLogger("session_router.turn")
 
@@ -77,7 +77,7 @@ class Bridge(Protocol):
     async def chat(self, messages: Sequence[ChatMessage], *, session_id: str) -> str | Reply | None: ...
 
 
-class Asking(Struct, frozen=True):
+class Asking(Value):
     """The outcome of a model call: the event for the machine, and the raw reply for the record."""
 
     event: ModelReplied | ModelFailed

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from msgspec import Struct
-
 from fsm.conversation import Command, Message, Turn
 from fsm.ports import Line
+from fsm.values import Value
 
 
 class Disposition(Enum):
@@ -28,7 +27,7 @@ class Disposition(Enum):
         return self not in (Disposition.QUEUED, Disposition.RUNNING)
 
 
-class Send(Struct, frozen=True):
+class Send(Value):
     """Deliver ``text``. ``id`` is the same at every try; ``message`` the inbound id that it answers."""
 
     id: str
@@ -38,14 +37,14 @@ class Send(Struct, frozen=True):
     message: str = ""
 
 
-class SendAgain(Struct, frozen=True):
+class SendAgain(Value):
     """Deliver the text of that id again at ``at``; ``at`` None gives it up."""
 
     send: str
     at: float | None
 
 
-class Settle(Struct, frozen=True):
+class Settle(Value):
     """Record what became of a message, with the reason in plain words (a key of the texts)."""
 
     message: str
@@ -53,39 +52,39 @@ class Settle(Struct, frozen=True):
     reason: str
 
 
-class WaitForSession(Struct, frozen=True):
+class WaitForSession(Value):
     """Tell the turn when no other turn runs on its session."""
 
     turn: Turn
 
 
-class AskModel(Struct, frozen=True):
+class AskModel(Value):
     """Call the model with the turn's prompt; the answer carries ``turn.id`` and ``turn.call``."""
 
     turn: Turn
 
 
-class RunCommands(Struct, frozen=True):
+class RunCommands(Value):
     """Run these in order, each at most once ever, and report their results together."""
 
     turn: Turn
     commands: tuple[Command, ...]
 
 
-class EndTurn(Struct, frozen=True):
+class EndTurn(Value):
     """Cancel what still runs for the turn, clear its typing indicator and free its session."""
 
     turn: Turn
 
 
-class KeepLine(Struct, frozen=True):
+class KeepLine(Value):
     """Keep a line of a session that the session's own source cannot take."""
 
     session: str
     line: Line
 
 
-class Record(Struct, frozen=True):
+class Record(Value):
     """Add a step of a turn to the session's own journal. ``event`` is ``turn_start``, ``tool_call``,
     ``tool_result`` or ``turn_end``; ``id`` names the record for ever."""
 
@@ -97,7 +96,7 @@ class Record(Struct, frozen=True):
     at: float
 
 
-class AnswerAsk(Struct, frozen=True):
+class AnswerAsk(Value):
     """Tell the agent whether it may do what it asked leave for."""
 
     turn: Turn
@@ -105,14 +104,14 @@ class AnswerAsk(Struct, frozen=True):
     allow: bool
 
 
-class TellRoom(Struct, frozen=True):
+class TellRoom(Value):
     """A mute (``seconds``) or un-mute (None) holds for everybody in the room of ``message``."""
 
     message: Message
     seconds: float | None
 
 
-class Count(Struct, frozen=True):
+class Count(Value):
     """Something worth counting happened (``stale``, ``empty_reply``, ``near_miss``, …)."""
 
     what: str

@@ -7,14 +7,13 @@ that comes late is told from one that is awaited.
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from fsm.conversation import Bound, Command, Message
 from fsm.language.reply import Reading
 from fsm.ports import SessionInfo
+from fsm.values import Value
 
 
-class Event(Struct, frozen=True):
+class Event(Value):
     """``at`` in unix seconds on the engine's clock."""
 
     at: float
@@ -23,7 +22,7 @@ class Event(Struct, frozen=True):
 # -- messages ------------------------------------------------------------------------------------
 
 
-class Arrived(Event, frozen=True, kw_only=True):
+class Arrived(Event, kw_only=True):
     """A message. ``binding`` is the session that a text would talk to now, None where there is none
     and ``problem`` says why in the sender's language."""
 
@@ -32,40 +31,40 @@ class Arrived(Event, frozen=True, kw_only=True):
     problem: str = ""
 
 
-class TextArrived(Arrived, frozen=True, kw_only=True):
+class TextArrived(Arrived, kw_only=True):
     """Something for the model."""
 
 
-class SwitchAsked(Arrived, frozen=True, kw_only=True):
+class SwitchAsked(Arrived, kw_only=True):
     """``matches`` are the sessions that ``words`` may mean, best first."""
 
     words: str
     matches: tuple[SessionInfo, ...] = ()
 
 
-class ListAsked(Arrived, frozen=True, kw_only=True):
+class ListAsked(Arrived, kw_only=True):
     """``matches`` are the sessions to list, most recently active first."""
 
     words: str = ""
     matches: tuple[SessionInfo, ...] = ()
 
 
-class NumberGiven(Arrived, frozen=True, kw_only=True):
+class NumberGiven(Arrived, kw_only=True):
     """``session`` is what stands under the number on the list, None where it is gone by now."""
 
     number: int
     session: SessionInfo | None = None
 
 
-class CancelSaid(Arrived, frozen=True, kw_only=True):
+class CancelSaid(Arrived, kw_only=True):
     """The list is not wanted any more."""
 
 
-class StopSaid(Arrived, frozen=True, kw_only=True):
+class StopSaid(Arrived, kw_only=True):
     """Whatever runs should stop."""
 
 
-class MuteAsked(Event, frozen=True, kw_only=True):
+class MuteAsked(Event, kw_only=True):
     """Be quiet for ``seconds``. ``message`` is None where it was said in another conversation of the
     same room: that one acknowledges."""
 
@@ -75,7 +74,7 @@ class MuteAsked(Event, frozen=True, kw_only=True):
     problem: str = ""
 
 
-class UnmuteAsked(Event, frozen=True, kw_only=True):
+class UnmuteAsked(Event, kw_only=True):
     """Speak again. ``message`` as in :class:`MuteAsked`."""
 
     message: Message | None = None
@@ -83,13 +82,13 @@ class UnmuteAsked(Event, frozen=True, kw_only=True):
     problem: str = ""
 
 
-class Choice(Struct, frozen=True):
+class Choice(Value):
     """A new choice of session: ``bound`` from now on, or automatic binding again where None."""
 
     bound: Bound | None
 
 
-class EngineCommandGiven(Event, frozen=True, kw_only=True):
+class EngineCommandGiven(Event, kw_only=True):
     """A command to the engine itself, its ``answer`` looked up. ``message`` is None where an
     operator rebinds the conversation from outside: nobody is answered then. ``allow`` answers what the
     running turn's agent asked leave for."""
@@ -105,17 +104,17 @@ class EngineCommandGiven(Event, frozen=True, kw_only=True):
 # -- answers to a turn ---------------------------------------------------------------------------
 
 
-class TurnEvent(Event, frozen=True, kw_only=True):
+class TurnEvent(Event, kw_only=True):
     """Belongs to the turn of that id."""
 
     turn: str
 
 
-class SessionFree(TurnEvent, frozen=True, kw_only=True):
+class SessionFree(TurnEvent, kw_only=True):
     """No other turn runs on the session, and this one has it now."""
 
 
-class ModelReplied(TurnEvent, frozen=True, kw_only=True):
+class ModelReplied(TurnEvent, kw_only=True):
     """The model's answer to call ``call``, read, and the tokens that it took."""
 
     call: int
@@ -124,7 +123,7 @@ class ModelReplied(TurnEvent, frozen=True, kw_only=True):
     output_tokens: int = 0
 
 
-class ModelFailed(TurnEvent, frozen=True, kw_only=True):
+class ModelFailed(TurnEvent, kw_only=True):
     """Call ``call`` failed for a reason that is in the log; ``retryable`` if asking again can help."""
 
     call: int
@@ -132,13 +131,13 @@ class ModelFailed(TurnEvent, frozen=True, kw_only=True):
     retryable: bool = True
 
 
-class BackoffOver(TurnEvent, frozen=True, kw_only=True):
+class BackoffOver(TurnEvent, kw_only=True):
     """The wait after the failure of call ``call`` is over."""
 
     call: int
 
 
-class PermissionAsked(TurnEvent, frozen=True, kw_only=True):
+class PermissionAsked(TurnEvent, kw_only=True):
     """The agent that runs call ``call`` wants leave. ``ask`` names the request, ``what`` says in a line
     what it is for, inert."""
 
@@ -147,7 +146,7 @@ class PermissionAsked(TurnEvent, frozen=True, kw_only=True):
     what: str
 
 
-class Result(Struct, frozen=True):
+class Result(Value):
     """What a command gave: ``text`` for the model (foreign parts inert), ``ok`` False for an error."""
 
     command: Command
@@ -155,13 +154,13 @@ class Result(Struct, frozen=True):
     ok: bool = True
 
 
-class Opening(Struct, frozen=True):
+class Opening(Value):
     """A selection that commands opened: these sessions, in this order."""
 
     sessions: tuple[SessionInfo, ...]
 
 
-class CommandsDone(TurnEvent, frozen=True, kw_only=True):
+class CommandsDone(TurnEvent, kw_only=True):
     """The commands of call ``call`` are through, in order.
 
     ``choice``, ``opens``, ``listed`` (ids of the last list made) and ``mute`` (seconds) are what they
@@ -177,13 +176,13 @@ class CommandsDone(TurnEvent, frozen=True, kw_only=True):
     taken_in: frozenset[str] = frozenset()
 
 
-class TurnExpired(TurnEvent, frozen=True, kw_only=True):
+class TurnExpired(TurnEvent, kw_only=True):
     """The turn's time is up; ``due`` is the deadline that has come."""
 
     due: float
 
 
-class TurnResumed(TurnEvent, frozen=True, kw_only=True):
+class TurnResumed(TurnEvent, kw_only=True):
     """The process has started again and finds the turn cut off; ``parked`` where it was not cut off but left,
     by a process that was told to stop."""
 
@@ -193,20 +192,20 @@ class TurnResumed(TurnEvent, frozen=True, kw_only=True):
 # -- time and delivery ---------------------------------------------------------------------------
 
 
-class SelectionExpired(Event, frozen=True, kw_only=True):
+class SelectionExpired(Event, kw_only=True):
     """The time of list ``number`` is up; ``while_down`` if the process started only after that."""
 
     number: int
     while_down: bool = False
 
 
-class SilenceExpired(Event, frozen=True, kw_only=True):
+class SilenceExpired(Event, kw_only=True):
     """The silence that was to end at ``due`` ends."""
 
     due: float
 
 
-class DeliveryFailed(Event, frozen=True, kw_only=True):
+class DeliveryFailed(Event, kw_only=True):
     """A text could not be delivered for the ``tries``-th time; ``final`` if another try cannot help. ``record``: it is
     one of a turn, which is tried until it is written, since nobody else would remember it."""
 

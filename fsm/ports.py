@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, Protocol, TypedDict, runtime_checkable
 
-from msgspec import Struct
-
 from fsm.conversation import Conversation, Key
+from fsm.values import Value
 
 # -- errors --------------------------------------------------------------------------------------
 #
@@ -66,7 +65,7 @@ class DeliveryError(SessionRouterError):
 # -- session sources -----------------------------------------------------------------------------
 
 
-class SessionInfo(Struct, frozen=True):
+class SessionInfo(Value):
     """One root session of an agent. ``active_at`` in unix seconds; ``title`` may be empty."""
 
     id: str
@@ -76,7 +75,7 @@ class SessionInfo(Struct, frozen=True):
     folder: str = ""
 
 
-class Line(Struct, frozen=True):
+class Line(Value):
     """One message of a session as the model will read it.
 
     ``role`` is ``user`` or ``assistant``; ``tag`` is the source tag without brackets' meaning
@@ -132,7 +131,7 @@ class Journals(Protocol):
         ``turn``, durably. The same record again changes nothing. Raises :class:`SourceError`."""
 
 
-class PermissionAsk(Struct, frozen=True):
+class PermissionAsk(Value):
     """An agent's request for leave in the middle of a turn.
 
     ``session`` is the one that was talked to. ``what`` is the agent's own word for it (``bash``,
@@ -189,7 +188,7 @@ class ChatMessage(TypedDict):
     content: str
 
 
-class Reply(Struct, frozen=True):
+class Reply(Value):
     """What a model answered. Tokens as the provider counted them, 0 where it did not."""
 
     text: str
@@ -231,7 +230,7 @@ class Clock(Protocol):
 # -- the store -----------------------------------------------------------------------------------
 
 
-class Inbound(Struct, frozen=True):
+class Inbound(Value):
     """A message as a channel delivers it, and as the store keeps it from admission on.
 
     ``channel`` and ``id`` name it for ever (duplicates are recognised by that pair); ``reply_to``
@@ -253,7 +252,7 @@ class Inbound(Struct, frozen=True):
     bot: bool = False
 
 
-class Outgoing(Struct, frozen=True):
+class Outgoing(Value):
     """A text owed to a channel. ``id`` is the id to send it under, the same at every try; ``key`` the
     conversation that owes it."""
 
@@ -267,7 +266,7 @@ class Outgoing(Struct, frozen=True):
     due: float = 0.0
 
 
-class Settled(Struct, frozen=True):
+class Settled(Value):
     """What became of an inbound message, or where it stands."""
 
     message: str
@@ -275,7 +274,7 @@ class Settled(Struct, frozen=True):
     reason: str = ""
 
 
-class StepRecord(Struct, frozen=True):
+class StepRecord(Value):
     """One recorded step of a turn: ``kind`` is ``model``, ``intent``, ``started`` or ``finished``;
     ``data`` is JSON text; (turn, call, index, kind) is unique and recording it again changes nothing."""
 
@@ -287,14 +286,14 @@ class StepRecord(Struct, frozen=True):
     at: float
 
 
-class KeptLine(Struct, frozen=True):
+class KeptLine(Value):
     """A line that belongs to a session but that its source cannot take. ``line.id`` makes it unique."""
 
     session: str
     line: Line
 
 
-class Change(Struct, frozen=True):
+class Change(Value):
     """Everything that one step writes, in one transaction: all of it or none.
 
     ``due`` is the conversation's next deadline and ``started`` the instant from which it counts.
@@ -314,14 +313,14 @@ class Change(Struct, frozen=True):
     arrival: Inbound | None = None
 
 
-class Admitted(Struct, frozen=True):
+class Admitted(Value):
     """The store's answer to an arrival: ``new`` is False for a (channel, id) that it has seen."""
 
     new: bool
     conversation: Conversation | None
 
 
-class InboxRow(Struct, frozen=True):
+class InboxRow(Value):
     """An inbound message as stored, with what became of it."""
 
     key: Key
@@ -331,7 +330,7 @@ class InboxRow(Struct, frozen=True):
     settled_at: float | None
 
 
-class OpenWork(Struct, frozen=True):
+class OpenWork(Value):
     """What a start must take up again."""
 
     turns: Sequence[tuple[Key, Conversation]] = ()

@@ -11,11 +11,10 @@ import re
 from enum import Enum
 from functools import lru_cache
 
-from msgspec import Struct
-
 from fsm.conversation import State
 from fsm.language.durations import parse_duration
 from fsm.language.words import CLOSING, SLASH_COMMANDS, TRIMMED, Words, fold, squeeze
+from fsm.values import Value
 
 
 class Kind(Enum):
@@ -32,7 +31,7 @@ class Kind(Enum):
     TEXT = "text"
 
 
-class Recognised(Struct, frozen=True):
+class Recognised(Value):
     """A message, read.
 
     ``words``: what to look for (of a switch or a list), in the sender's own spelling; empty where
@@ -191,7 +190,7 @@ def _without_session(name: str, grammar: _Grammar) -> tuple[str, bool]:
     return name, False
 
 
-class _Grammar(Struct, frozen=True):
+class _Grammar(Value):
     number: re.Pattern[str]
     switch: re.Pattern[str]
     switch_if_found: re.Pattern[str]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import Enum
 
-from msgspec import Struct
-
 from fsm.conversation import Command
 from fsm.language.commands import parse_commands
 from fsm.language.inert import canonical, make_inert
 from fsm.language.markers import Verdict, gate
+from fsm.values import Value
 
 
 class ReadingKind(Enum):
@@ -22,7 +21,7 @@ class ReadingKind(Enum):
     TEXT = "text"
 
 
-class Reading(Struct, frozen=True):
+class Reading(Value):
     """What a model's reply amounts to.
 
     ``text`` may be sent (TEXT only, else empty): it has no marker that acts and no command that could.
