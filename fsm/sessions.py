@@ -179,7 +179,10 @@ class Sessions:
         return lines[-limit:]
 
     def _source(self, name: str) -> SessionSource | None:
-        return next((source for source in self.sources if source.name == name), None)
+        for source in self.sources:
+            if source.name == name:
+                return source
+        return None
 
     async def kept(self, bound: Bound) -> Bound:
         """``bound`` with what its source can do written in: who keeps the record of a turn there. A source whose

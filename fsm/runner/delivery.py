@@ -61,7 +61,9 @@ class Delivery:
     def owe(self, outgoing: Outgoing) -> None:
         """Deliver a text as soon as those before it are out."""
         address = (outgoing.key.agent, outgoing.channel, outgoing.to)
-        line = self._lines.setdefault(address, _Line())
+        line = self._lines.get(address)
+        if line is None:
+            line = self._lines[address] = _Line()
         line.waiting.append(outgoing)
         self._by_id[outgoing.id] = address
         self._go_on(address, line)

@@ -589,9 +589,8 @@ class Engine:
         then, owed = step(now, event, limits, seen=self._seen)
         effects: list[Effect] = []
         claimed: list[Turn] = []
-        todo = deque(owed)
-        while todo:
-            effect = todo.popleft()
+        todo = list(owed)
+        for effect in todo:  # it grows on the way
             if isinstance(effect, WaitForSession):
                 turn = effect.turn
                 claimed.append(turn)  # also one that has to wait: its place in the line goes with the step

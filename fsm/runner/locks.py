@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from fsm.conversation import Key
 
 Waiter = tuple[Key, str]
@@ -14,11 +12,11 @@ class SessionLocks:
     """First come, first served; the head of each line has the session."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, deque[Waiter]] = {}
+        self._lines: dict[str, list[Waiter]] = {}
 
     def claim(self, session: str, waiter: Waiter) -> bool:
         """Stand in line; True if the session is free and now this turn's."""
-        line = self._lines.setdefault(session, deque())
+        line = self._lines.setdefault(session, [])
         if waiter not in line:
             line.append(waiter)
         return line[0] == waiter
@@ -40,7 +38,7 @@ class SessionLocks:
         next_ones = []
         for session, line in list(self._lines.items()):
             head = line[0]
-            left = deque(waiter for waiter in line if waiter[0].agent != agent)
+            left = [waiter for waiter in line if waiter[0].agent != agent]
             if not left:
                 del self._lines[session]
                 continue

@@ -28,6 +28,8 @@ log = logging.getLogger("session_router.engine")
 
 Post = Callable[[Key, Event, tuple[StepRecord, ...]], None]
 
+_json = json.JSONEncoder(ensure_ascii=False).encode
+
 
 class Turns:
     """The turns that run in one engine. ``post`` puts an event, with what is to be recorded of it, into a
@@ -57,10 +59,7 @@ class Turns:
 
     def run(self, turn: Turn, work: Coroutine[Any, Any, None]) -> None:
         """Let ``work`` run as a task of the turn."""
-        task = self._engine.spawn(work)
-        tasks = self._tasks.setdefault(turn.id, set())
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        self._tasks.setdefault(turn.id, set()).add(self._engine.spawn(work))
 
     def end(self, key: Key, turn: Turn) -> None:
         """Cancel what still runs for the turn, clear its typing indicator and free its session."""
@@ -74,7 +73,10 @@ class Turns:
 
     def is_busy(self, agent: str) -> bool:
         """Whether anything runs for a turn of that agent."""
-        return any(tasks and turn.startswith(f"{agent}/") for turn, tasks in self._tasks.items())
+        return any(
+            turn.startswith(f"{agent}/") and not all(task.done() for task in tasks)
+            for turn, tasks in self._tasks.items()
+        )
 
     def drop(self, agent: str) -> list[asyncio.Task[None]]:
         """Let go of an agent's turns; the tasks that are to be cancelled."""
@@ -120,9 +122,7 @@ class Turns:
         steps: tuple[StepRecord, ...] = ()
         if asking.reply is not None:
             reply = asking.reply
-            data = json.dumps(
-                {"text": asking.raw, "input": reply.input_tokens, "output": reply.output_tokens}, ensure_ascii=False
-            )
+            data = _json({"text": asking.raw, "input": reply.input_tokens, "output": reply.output_tokens})
             steps = (StepRecord(turn.id, turn.call, 0, "model", data, asking.event.at),)
             self._engine.counts["model_calls"] += 1
         self._post(key, asking.event, steps)
@@ -164,7 +164,7 @@ class Turns:
             def record(kind: str, data: str, index: int = index) -> Change:
                 return Change(key, steps=(StepRecord(turn.id, turn.call, index, kind, data, self._engine.clock.now()),))
 
-            name = json.dumps([command.name, command.argument], ensure_ascii=False)
+            name = _json([command.name, command.argument])
             await self._engine.commit(record("started", name))
             ctx.place = f"{turn.call}.{index}"
             self._engine.touch("command", "before")
