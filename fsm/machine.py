@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
-from transitions import Machine
+from transitions import Machine, Transition
 
 from fsm.constants import Limits
 from fsm.conversation import Conversation, Edge, State
@@ -24,7 +24,7 @@ from fsm.effects import Effect
 from fsm.events import EVENTS, Event
 from fsm.guards import is_muted
 from fsm.reactions import ignore
-from fsm.rows import Go, Row
+from fsm.rows import Go, Guard, Row
 from fsm.table import TABLE
 
 TRAIL_LENGTH = 6
@@ -96,8 +96,30 @@ def destinations(row: Row) -> tuple[State, ...]:
             return (State.IDLE, State.SILENCED)
 
 
-def _rests_silenced(carrier: _Carrier) -> bool:
-    return is_muted(carrier.conversation, carrier.event.at)
+def _rests_silenced(now: Conversation, event: Event, limits: Limits) -> bool:
+    return is_muted(now, event.at)
+
+
+class _Reaction:
+    """What a transition does, as the library calls it."""
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+
+    def __call__(self, carrier: _Carrier) -> None:
+        carrier.conversation, effects = self.row.do(carrier.conversation, carrier.event, carrier.limits)
+        carrier.effects.extend(effects)
+        carrier.row = self.row
+
+
+class _Condition:
+    """When a transition holds, as the library calls it."""
+
+    def __init__(self, guard: Guard[Any]) -> None:
+        self.guard = guard
+
+    def __call__(self, carrier: _Carrier) -> bool:
+        return self.guard(carrier.conversation, carrier.event, carrier.limits)
 
 
 def _compile(table: Sequence[Row]) -> Machine:
@@ -109,27 +131,17 @@ def _compile(table: Sequence[Row]) -> Machine:
         initial=State.IDLE.value,
         auto_transitions=False,
     )
+    rests_silenced = _Condition(_rests_silenced)
 
     def add(row: Row) -> None:
-        def react(carrier: _Carrier) -> None:
-            carrier.conversation, effects = row.do(carrier.conversation, carrier.event, carrier.limits)
-            carrier.effects.extend(effects)
-            carrier.row = row
-
-        conditions: list[Any] = []
-        if row.when is not None:
-            when = row.when
-
-            def holds(carrier: _Carrier) -> bool:
-                return when(carrier.conversation, carrier.event, carrier.limits)
-
-            conditions.append(holds)
+        react = _Reaction(row)
+        conditions: list[Any] = [] if row.when is None else [_Condition(row.when)]
         for event in row.events:
             for state in row.states:
                 add_edge = machine.add_transition
                 name = event.__name__
                 if row.goes in (Go.REST, Go.AS_FROM_REST):
-                    add_edge(name, state.value, State.SILENCED.value, [*conditions, _rests_silenced], before=react)
+                    add_edge(name, state.value, State.SILENCED.value, [*conditions, rests_silenced], before=react)
                     add_edge(name, state.value, State.IDLE.value, conditions, before=react)
                 else:
                     to = destinations(row)
@@ -143,17 +155,24 @@ def _compile(table: Sequence[Row]) -> Machine:
 class _Way(NamedTuple):
     """A transition of the machine, as :func:`step` walks it."""
 
-    guards: tuple[Callable[[_Carrier], bool], ...]
-    react: Callable[[_Carrier], None]
+    guards: tuple[Guard[Any], ...]
+    row: Row
     to: str | None
+    again: bool
+    """The same event is answered once more, by the state that this leads to."""
+
+
+def _way(transition: Transition) -> _Way:
+    guards = tuple(cast(_Condition, condition.func).guard for condition in transition.conditions)
+    row = cast(_Reaction, transition.before[0]).row
+    return _Way(guards, row, transition.dest, isinstance(row.goes, Go) and row.goes.again)
 
 
 def _ways(machine: Machine) -> dict[tuple[type[Event], str], tuple[_Way, ...]]:
     """The machine's transitions for each event and state, in the order in which they are tried."""
     return {
         (event, state.value): tuple(
-            _Way(tuple(cast(Any, condition.func) for condition in way.conditions), cast(Any, way.before[0]), way.dest)
-            for way in machine.events[event.__name__].transitions[state.value]
+            _way(transition) for transition in machine.events[event.__name__].transitions[state.value]
         )
         for event in EVENTS
         for state in State
@@ -180,34 +199,33 @@ def step(
     Raises:
         NoTransition: no row answers; nothing has changed.
     """
-    carrier = _Carrier(now, event, limits)
+    then, before = now, now.state.value
+    effects: list[Effect] = []
     edges: list[Edge] = []
     while True:
-        before = carrier.state
-        for guards, react, to in _WAYS.get((type(event), before), ()):
-            for guard in guards:
-                if not guard(carrier):
+        for way in _WAYS.get((type(event), before), ()):
+            for guard in way.guards:
+                if not guard(then, event, limits):
                     break
             else:
-                react(carrier)
-                carrier.state = to or before
                 break
         else:
             raise NoTransition(_STATES[before], event)
-        row = carrier.row
-        assert row is not None
+        row, after = way.row, way.to or before
+        then, owed = row.do(then, event, limits)
+        effects.extend(owed)
         if seen is not None:
             seen(row)
         if row.do is not ignore:
-            edges.append(Edge(event.at, row.do.__name__, type(event).__name__, before, carrier.state))
-        if not (isinstance(row.goes, Go) and row.goes.again):
+            edges.append(Edge(event.at, row.do.__name__, type(event).__name__, before, after))
+        before = after
+        if not way.again:
             break
     if not edges:
-        return now, tuple(carrier.effects)
-    then = carrier.conversation
-    state = _STATES[carrier.state]
+        return now, tuple(effects)
+    state = _STATES[after]
     if state is State.IDLE and then.silence_due is not None:
         # A mute that has run out while its timer is still on the way: idle means not muted.
         then = replace(then, muted_until=None, silence_due=None, silence_from=None)
     trail = (*then.trail, *edges)[-TRAIL_LENGTH:]
-    return replace(then, state=state, trail=trail), tuple(carrier.effects)
+    return replace(then, state=state, trail=trail), tuple(effects)

@@ -33,7 +33,7 @@ def test_every_transition_of_the_library_is_one_that_the_step_walks() -> None:
     for (event, state), ways in _WAYS.items():
         theirs = MACHINE.events[event.__name__].transitions[state]
         assert [way.to for way in ways] == [one.dest for one in theirs]
-        assert [list(way.guards) for way in ways] == [[c.func for c in one.conditions] for one in theirs]
-        assert [[way.react] for way in ways] == [one.before for one in theirs]
+        assert [list(way.guards) for way in ways] == [[c.func.guard for c in one.conditions] for one in theirs]
+        assert [[way.row] for way in ways] == [[react.row for react in one.before] for one in theirs]
         # Whatever else the library could call would be passed over by the step.
         assert all(not one.after and not one.prepare and all(c.target for c in one.conditions) for one in theirs)
