@@ -10,10 +10,10 @@ import os
 import re
 import typing
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
+from msgspec import structs
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -172,7 +172,7 @@ def _words(value: object) -> Words:
         raise ValueError(str(error).removeprefix("words: ").rstrip(".")) from None
 
 
-ExtraWords = Annotated[Words, PlainValidator(_words), PlainSerializer(asdict)]
+ExtraWords = Annotated[Words, PlainValidator(_words), PlainSerializer(structs.asdict)]
 """Words of a language that people may use beside ours."""
 
 # -- an agent ------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -363,8 +363,8 @@ def describe(config: Config) -> dict[str, Any]:
 def _describe_agent(agent: AgentConfig) -> dict[str, Any]:
     values = agent.model_dump(exclude={"words", "limits", "password"})
     extra = {
-        f.name: [word for word in getattr(agent.words, f.name) if word not in getattr(WORDS, f.name)]
-        for f in fields(Words)
+        name: [word for word in getattr(agent.words, name) if word not in getattr(WORDS, name)]
+        for name in Words.__struct_fields__
     }
     return {
         **values,

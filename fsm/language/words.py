@@ -10,8 +10,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 from typing import Any
+
+from msgspec.structs import asdict, replace
+
+from fsm.values import Value
 
 CLOSING = ".．。!！?？,，;；~～…"
 """Punctuation that may close a message without changing what it says."""
@@ -38,8 +41,7 @@ SLASH_COMMANDS: Mapping[str, bool] = {
 """Engine commands behind a slash, and whether they take an argument. They are the same in every language."""
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(Value, cache_hash=True):  # hashing them all takes longer than reading a message
     """The phrases of one language, or of several joined. Case, width and spaces beside Chinese
     characters do not matter in any of them.
 
@@ -72,7 +74,8 @@ class Words:
 
     def joined(self, other: Words) -> Words:
         """The phrases of both, each once."""
-        together = {f.name: (*getattr(self, f.name), *getattr(other, f.name)) for f in fields(self)}
+        others = asdict(other)
+        together = {name: (*phrases, *others[name]) for name, phrases in asdict(self).items()}
         return Words(**{name: tuple(dict.fromkeys(values)) for name, values in together.items()})
 
     def extended(self, extra: Mapping[str, Any]) -> Words:
@@ -82,7 +85,7 @@ class Words:
         table. Raises :class:`ValueError`, naming the entry and the mend, for an unknown field and for
         an entry of the wrong shape.
         """
-        known = {f.name for f in fields(self)}
+        known = set(self.__struct_fields__)
         added: dict[str, tuple[Any, ...]] = {}
         for name, value in extra.items():
             if name not in known:
@@ -185,6 +188,8 @@ def fold(text: str) -> str:
 
     Nothing else is folded: ``²`` and ``②`` are no digits.
     """
+    if text.isascii():
+        return text.lower()
     narrow = text.translate(_WIDTH)
     lower = narrow.lower()
     if len(lower) == len(narrow):
@@ -194,4 +199,5 @@ def fold(text: str) -> str:
 
 def squeeze(folded: str) -> str:
     """One space for many, and none beside a character outside ASCII (``安静 30 分钟``)."""
-    return _BESIDE_CHINESE.sub("", " ".join(folded.split()))
+    single = " ".join(folded.split())
+    return single if single.isascii() else _BESIDE_CHINESE.sub("", single)

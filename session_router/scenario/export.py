@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import yaml
+from msgspec import structs
 
 from fsm.agent import Agent, in_room, room_of
 from fsm.constants import CMD_RE, Limits
@@ -115,7 +116,7 @@ def _agent(agent: Agent, key: Key, rows: Sequence[InboxRow]) -> dict[str, Any]:
     if agent.words != WORDS:
         words = {
             name: [each for each in given if each not in getattr(WORDS, name)]
-            for name, given in asdict(agent.words).items()
+            for name, given in structs.asdict(agent.words).items()
         }
         found["words"] = {
             name: dict(given) if isinstance(given[0], tuple) else given for name, given in words.items() if given
