@@ -55,7 +55,6 @@ from fsm.ports import (
     Line,
     Outgoing,
     SessionRouterError,
-    Settled,
     StepRecord,
     Store,
     StoreError,
@@ -502,7 +501,7 @@ class Engine:
             new = await self._turn_away(lane, inbound, receipt, look)
         if not new:
             desk.gatekeeper.known_before(inbound, look)
-            self._settled(key, Settled(inbound.id, Disposition.DUPLICATE.value, "why_duplicate"), receipt)
+            self._settled(key, Settle(inbound.id, Disposition.DUPLICATE, "why_duplicate"), receipt)
 
     async def _let_in(self, lane: _Lane, inbound: Inbound, receipt: Receipt) -> bool:
         """Answer a message; it is admitted by the step that answers it. False for one that came before."""
@@ -654,7 +653,7 @@ class Engine:
                 case AnswerAsk():
                     self._turns.run(effect.turn, self._turns.answer_ask(key, effect))
                 case Settle():
-                    self._settled(key, Settled(effect.message, effect.disposition.value, effect.reason))
+                    self._settled(key, effect)
                 case AskModel():
                     self._turns.run(effect.turn, self._turns.ask(key, effect.turn))
                 case RunCommands():
@@ -675,8 +674,8 @@ class Engine:
                 case _:
                     assert_never(effect)
 
-    def _settled(self, key: Key, settled: Settled, receipt: Receipt | None = None) -> None:
-        disposition = Disposition(settled.disposition)
+    def _settled(self, key: Key, settled: Settle, receipt: Receipt | None = None) -> None:
+        disposition = settled.disposition
         if not disposition.final:
             return
         self.counts[disposition.value] += 1

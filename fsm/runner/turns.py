@@ -68,7 +68,7 @@ class Turns:
             if task is not current:
                 task.cancel()
         self._engine.desks[key.agent].forget(turn.id)
-        self._typing(key, turn, False)
+        self._typing(self._channel(key, turn), turn, False)
         self.release(key, turn)
 
     def is_busy(self, agent: str) -> bool:
@@ -98,11 +98,11 @@ class Turns:
     async def ask(self, key: Key, turn: Turn) -> None:
         """Pay ``AskModel``: the answer goes back into the mailbox with its record."""
         desk = self._engine.desks[key.agent]
-        self._typing(key, turn, True)
+        channel = self._channel(key, turn)
+        self._typing(channel, turn, True)
         if turn.bound.kept == "journal":  # the model reads there what the turn before has said
             await self._engine.delivery.written(JOURNAL, turn.bound.session)
         self._engine.touch("model", "before")
-        channel = self._engine.delivery.channel(key.agent, turn.message.channel) if turn.message.to else None
         show = self._drafts(channel, turn) if channel is not None else None
         begun = self._engine.clock.now()
         try:
@@ -137,8 +137,10 @@ class Turns:
 
         return show
 
-    def _typing(self, key: Key, turn: Turn, on: bool) -> None:
-        channel = self._engine.delivery.channel(key.agent, turn.message.channel) if turn.message.to else None
+    def _channel(self, key: Key, turn: Turn) -> Channel | None:
+        return self._engine.delivery.channel(key.agent, turn.message.channel) if turn.message.to else None
+
+    def _typing(self, channel: Channel | None, turn: Turn, on: bool) -> None:
         if channel is not None and is_a(type(channel), ShowsTyping):
             self._engine.spawn(cast(ShowsTyping, channel).typing(turn.message.to, on))
 
