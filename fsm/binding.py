@@ -22,10 +22,12 @@ ACTIVE_SENDER_KEY = "active_xmpp_sender_session"
 
 
 class Binding(Value):
-    """``bound`` is None where nothing can be bound, and ``problem`` says so to the sender."""
+    """``bound`` is None where nothing can be bound, and ``problem`` says so to the sender. ``unsure``: a source that
+    cannot be read may hold the right one, so none is made either."""
 
     bound: Bound | None
     problem: str = ""
+    unsure: bool = False
 
 
 async def resolve(
@@ -45,7 +47,7 @@ async def resolve(
     allow it, called ``title`` until it has one. A chosen session that has vanished is said, never silently replaced.
     """
     found = await _first(agent, key, now, sessions, at=at, lang=lang, make_for=make_for, title=title)
-    return Binding(await sessions.kept(found.bound), found.problem) if found.bound else found
+    return replace(found, bound=await sessions.kept(found.bound)) if found.bound else found
 
 
 async def _first(
@@ -53,13 +55,16 @@ async def _first(
 ) -> Binding:
     if now.manual is not None:
         try:
-            if await sessions.find(now.manual.session) is None:
-                title = show_title(now.manual.title)
+            title = show_title(now.manual.title)
+            if await sessions.find(now.manual.session, now.manual.source) is None:
                 return Binding(None, say(lang, "vanished", title=title))
         except SourceError as error:
             return Binding(None, str(error))
+        if not agent.may_see(key.sender, now.manual.source, now.manual.session):
+            return Binding(None, say(lang, "not_visible", title=title))
         return Binding(now.manual)
-    if in_room(key.channel) and (active := await active_sender(agent, sessions, at)) is not None:
+    active = await active_sender(agent, sessions, at) if in_room(key.channel) else None
+    if active is not None and agent.may_see(key.sender, active.source, active.session):
         return Binding(active)
     problems: tuple[SourceError, ...] = ()
     if agent.auto:
@@ -67,7 +72,7 @@ async def _first(
         problems = listing.problems
         if hidden := [str(problem) for problem in problems if problem.kind not in ("missing", "empty")]:
             # The most recent session may be in there: another one, or a new one, would be the wrong one unsaid.
-            return Binding(None, "\n".join([say(lang, "sessions_unreadable"), *hidden]))
+            return Binding(None, "\n".join([say(lang, "sessions_unreadable"), *hidden]), unsure=True)
         if listing.sessions:
             newest = listing.sessions[0]
             return Binding(_bound(replace(newest, title=newest.title or title), "auto"))
@@ -76,11 +81,13 @@ async def _first(
             found = await sessions.find(agent.default_session)
         except SourceError:
             found = None
-        return Binding(_bound(found, "default") if found else Bound(agent.default_session, "default"))
+        bound = _bound(found, "default") if found else Bound(agent.default_session, "default")
+        if agent.may_see(key.sender, bound.source, bound.session):
+            return Binding(bound)
     if make_for and agent.make_sessions:
         # Without a title of its own: whoever keeps it makes one from what is said there.
         try:
-            made = await sessions.create("", session_id=session_id_for(make_for), at=at)
+            made = await sessions.create(agent, key.sender, "", session_id=session_id_for(make_for), at=at)
         except SourceError as error:
             return Binding(None, str(error))
         if made is not None:

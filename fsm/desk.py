@@ -22,7 +22,7 @@ from fsm.binding import Binding, resolve
 from fsm.commands.builtin import BUILTIN
 from fsm.commands.engine import ENGINE_COMMANDS, Asked
 from fsm.commands.registry import CommandContext, Registry
-from fsm.conversation import Bound, Command, Conversation, Key, Message, Turn
+from fsm.conversation import Bound, Command, Conversation, Key, Message, State, Turn
 from fsm.events import (
     CancelSaid,
     Choice,
@@ -155,6 +155,8 @@ class Desk:
                 return UnmuteAsked(at, message=message)
             case Kind.ENGINE_COMMAND:
                 return await self._engine_command(key, message, said.command, said.argument, now, at)
+            case _ if now.state is State.COMMAND_LOOPING:
+                return _while_busy(said, message, at)
             case Kind.SWITCH | Kind.LIST:
                 listing = await self._named(said, key.sender)
                 if said.words or said.kind is Kind.LIST:
@@ -207,8 +209,11 @@ class Desk:
             return EngineCommandGiven(
                 at, name=name, answer=say(message.lang, "not_permitted", name=name), message=message
             )
-        here = await self.binding(key, now, at)
-        asked = Asked(self.agent, key, now, self.sessions, here, argument, message.id, message.ref, at, message.lang)
+
+        async def binding() -> Binding:
+            return await self.binding(key, now, at)
+
+        asked = Asked(self.agent, key, now, self.sessions, binding, argument, message.id, message.ref, at, message.lang)
         answer = await ENGINE_COMMANDS[name](asked)
         return EngineCommandGiven(
             at, name=name, answer=answer.text, message=message, choice=answer.choice, lang=answer.lang,
@@ -285,7 +290,7 @@ class Desk:
 
     async def _is_gone(self, bound: Bound) -> bool:
         try:
-            return await self.sessions.find(bound.session) is None
+            return await self.sessions.find(bound.session, bound.source) is None
         except SourceError:
             return False
 
@@ -370,6 +375,20 @@ class Desk:
     async def run(self, command: Command, ctx: CommandContext) -> Result:
         """Run one command; its changes are in ``ctx``."""
         return await self.commands.run(command, ctx)
+
+
+def _while_busy(said: Recognised, message: Message, at: float) -> Event:
+    """What comes in while a turn runs stops it or waits for its end. Nothing is looked up for that, so no source
+    that hangs can hold it up."""
+    match said.kind:
+        case Kind.STOP:
+            return StopSaid(at, message=message)
+        case Kind.SWITCH:
+            return SwitchAsked(at, message=message, words=said.words)
+        case Kind.LIST:
+            return ListAsked(at, message=message, words=said.words)
+        case _:
+            return TextArrived(at, message=message)
 
 
 def _unread(said: Recognised, listing: Listing, matches: Sequence[SessionInfo], lang: str) -> str:

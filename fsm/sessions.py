@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -30,6 +30,8 @@ from fsm.ports import (
 
 log = logging.getLogger("session_router.sessions")
 
+T = TypeVar("T")
+
 ID_LENGTH = 12
 
 
@@ -46,6 +48,22 @@ class Listing:
 
     sessions: tuple[SessionInfo, ...]
     problems: tuple[SourceError, ...] = ()
+
+
+async def _asked(source: SessionSource, look: Awaitable[T]) -> T:
+    """A source may be other people's code: whatever it raises, it cannot be read.
+
+    Raises:
+        SourceError: that.
+    """
+    try:
+        return await look
+    except SourceError:
+        raise
+    except Exception as error:
+        log.exception("the source %s failed", source.name)
+        text = f"The sessions of {source.name} cannot be read ({type(error).__name__}: {error})."
+        raise SourceError(text, kind="unreadable", source=source.name) from error
 
 
 class Sessions:
@@ -71,7 +89,7 @@ class Sessions:
         problems: list[SourceError] = []
         for source in self.sources:
             try:
-                for session in await source.list():
+                for session in await _asked(source, source.list()):
                     if (first := found.setdefault(session.id, session)) is not session:
                         self._warn(session, first.source)
             except SourceError as error:
@@ -95,7 +113,7 @@ class Sessions:
         problems: list[SourceError] = []
         for at, source in enumerate(self.sources):
             try:
-                session = await source.latest()
+                session = await _asked(source, source.latest())
             except SourceError as error:
                 problems.append(error)
                 continue
@@ -108,16 +126,17 @@ class Sessions:
         found.sort(key=lambda s: (-s.active_at, s.id))
         return Listing(tuple(found[:1]), tuple(problems))
 
-    async def find(self, session_id: str) -> SessionInfo | None:
-        """That session in whichever source has it.
+    async def find(self, session_id: str, source: str = "") -> SessionInfo | None:
+        """That session in ``source``, by default in whichever has it.
 
         Raises:
             SourceError: no source knows it, and one that might could not be read.
         """
         problem: SourceError | None = None
-        for source in self.sources:
+        named = self._source(source) if source else None
+        for one in self.sources if named is None else (named,):
             try:
-                if (session := await source.find(session_id)) is not None:
+                if (session := await _asked(one, one.find(session_id))) is not None:
                     return session
             except SourceError as error:
                 problem = problem or error
@@ -132,7 +151,7 @@ class Sessions:
             return False
         for source in earlier:
             try:
-                if await source.find(session.id) is not None:
+                if await _asked(source, source.find(session.id)) is not None:
                     self._warn(session, source.name)
                     return True
             except SourceError as error:
@@ -164,10 +183,10 @@ class Sessions:
         found: Sequence[Line] = ()
         named = self._source(source) if source else None
         if named is not None:
-            found = await named.context(session_id, limit)
+            found = await _asked(named, named.context(session_id, limit))
         for one in self.sources if named is None else ():
             try:
-                found = await one.context(session_id, limit)
+                found = await _asked(one, one.context(session_id, limit))
                 break
             except SourceError as error:
                 if error.kind != "missing":
@@ -209,8 +228,14 @@ class Sessions:
         source = self._source(bound.source)
         return cast(Talks, source) if source is not None and is_a(type(source), Talks) else None
 
-    async def create(self, title: str, *, session_id: str, at: float) -> SessionInfo | None:
-        """A new session, or None where no source takes one."""
-        if self.writable is None:
+    def takes_new(self, agent: Agent, person: str, session_id: str = "") -> bool:
+        """Whether a session can be made that ``person`` may see afterwards."""
+        return self.writable is not None and agent.may_see(person, self.writable.name, session_id)
+
+    async def create(
+        self, agent: Agent, person: str, title: str, *, session_id: str, at: float
+    ) -> SessionInfo | None:
+        """A new session, or None where no source takes one that ``person`` may see."""
+        if self.writable is None or not self.takes_new(agent, person, session_id):
             return None
-        return await self.writable.create(title, session_id=session_id, at=at)
+        return await _asked(self.writable, self.writable.create(title, session_id=session_id, at=at))

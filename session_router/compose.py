@@ -109,7 +109,10 @@ class Chat:
         bound, problem = binding.bound, binding.problem
         if bound is not None:
             session = await self._named(bound)
-        elif now.manual is None and self.agent.make_sessions and self.sessions.writable is not None:
+        elif (
+            now.manual is None and not binding.unsure and self.agent.make_sessions
+            and self.sessions.takes_new(self.agent, self.key.sender)
+        ):  # fmt: skip
             session = say(self.lang, "new_with_the_next")
         else:
             session = problem.partition("\n")[0] or say(self.lang, "none")

@@ -91,7 +91,9 @@ async def current_session(ctx: CommandContext) -> str:
 async def new_session(ctx: CommandContext, title: str) -> str:
     """Make a session of that title and bind it."""
     try:
-        made = await ctx.sessions.create(title, session_id=session_id_for(f"{ctx.message.ref}#{ctx.place}"), at=ctx.at)
+        made = await ctx.sessions.create(
+            ctx.agent, ctx.person, title, session_id=session_id_for(f"{ctx.message.ref}#{ctx.place}"), at=ctx.at
+        )
     except SourceError as error:
         raise CommandError(str(error)) from error
     if made is None:

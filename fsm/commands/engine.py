@@ -25,13 +25,14 @@ HISTORY = 5
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An engine command with all that its answer may need. ``ref`` names the ``message`` for ever."""
+    """An engine command with all that its answer may need. ``ref`` names the ``message`` for ever; ``binding`` looks up
+    what a text would talk to now, which takes as long as the sources take."""
 
     agent: Agent
     key: Key
     now: Conversation
     sessions: Sessions
-    binding: Binding
+    binding: Callable[[], Awaitable[Binding]]
     argument: str
     message: str
     ref: str
@@ -69,14 +70,15 @@ async def status(asked: Asked) -> Answer:
             if lang == "zh"
             else (f" ({say(lang, 'status_busy', loops=now.turn.loops)})")
         )
-    bound = asked.binding.bound
+    binding = await asked.binding()
+    bound = binding.bound
     away = await asked.sessions.away(bound) if bound else ""
     return Answer(
         say(
             lang,
             "status",
             state=state,
-            session=name_bound(bound, lang) if bound else asked.binding.problem or say(lang, "none"),
+            session=name_bound(bound, lang) if bound else binding.problem or say(lang, "none"),
             queue=len(now.queue),
             muted=say(lang, "yes_for", minutes=duration(lang, now.muted_until - asked.at))
             if now.muted_until is not None and now.muted_until > asked.at
@@ -95,7 +97,9 @@ async def new(asked: Asked) -> Answer:
     if not title:
         return Answer(say(asked.lang, "usage_new"))
     try:
-        made = await asked.sessions.create(title, session_id=session_id_for(asked.ref), at=asked.at)
+        made = await asked.sessions.create(
+            asked.agent, asked.key.sender, title, session_id=session_id_for(asked.ref), at=asked.at
+        )
     except SourceError as error:
         return Answer(str(error))
     if made is None:

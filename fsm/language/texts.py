@@ -218,6 +218,11 @@ TEXTS: dict[str, tuple[str, str]] = {
         "The session that you chose, “{title}”, is gone. Send /sessions to choose another, "
         "or /auto to go back to automatic binding.",
     ),
+    "not_visible": (
+        "你不能再使用会话「{title}」。发送 /sessions 另选一个，或 /auto 恢复自动绑定。",
+        "You may not use the session “{title}” any more. Send /sessions to choose another, "
+        "or /auto to go back to automatic binding.",
+    ),
     "too_long": (
         "这条消息有 {chars} 个字符，超过 {limit} 的上限，没有收下。",
         "This message has {chars} characters, more than the {limit} allowed, and was not taken.",

@@ -186,18 +186,15 @@ def test_run_01_a_queued_message_over_which_the_program_errs_fails_and_the_next_
     alice.says("甲", wait_reply=False)
     alice.says("乙", wait_reply=False)
 
-    class Broken:
-        name = "broken"
+    async def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("nobody foresaw this")
 
-        async def latest(self) -> None:
-            raise RuntimeError("nobody foresaw this")
-
-    sessions = bot.stage.desk.sessions
-    sources, sessions.sources = sessions.sources, (Broken(),)  # type: ignore[assignment]
+    desk = bot.stage.desk
+    desk.binding = broken  # type: ignore[method-assign,assignment]
     bot.waits(seconds=10)
     assert alice.hears() == ["一", "抱歉，程序处理这条消息时出错了，请再试一次。"]
     assert alice.disposition is Disposition.FAILED
-    sessions.sources = sources
+    del desk.binding
     alice.says("丙")
     assert alice.hears() == ["三"]
     bot.restarts()
