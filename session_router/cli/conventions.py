@@ -1,6 +1,7 @@
 """What every command has in common: help with examples, exit codes, errors, colour, progress.
 
-Exit codes: 0 done, 1 the answer is no or something failed, 2 wrong usage or config, 130 after Ctrl-C.
+Exit codes: 0 done, 1 the answer is no or something failed, 2 wrong usage or config, 130 after Ctrl-C,
+143 after SIGTERM, 129 when the terminal went away.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ import asyncio
 import difflib
 import logging
 import os
+import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -30,6 +32,7 @@ T = TypeVar("T")
 FAILED = 1
 WRONG = 2
 INTERRUPTED = 130
+ENDS = ("SIGTERM", "SIGHUP")
 SPINNER = "|/-\\"
 QUIET_SECONDS = 0.5
 """How long something may take before progress is shown."""
@@ -297,7 +300,32 @@ def print_json(value: object) -> None:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(work)
+    """The outcome of ``work``. Told to end, or when its terminal goes away, it ends as after Ctrl-C: whatever is open
+    is closed and nothing counts as cut off."""
+    told: list[int] = []
+
+    async def main() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        loop, cancel = asyncio.get_running_loop(), task.cancel
+
+        def end(number: int) -> None:
+            told.append(number)
+            cancel()
+
+        for name in ENDS:
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
+                with suppress(NotImplementedError, RuntimeError):  # Windows, or not the main thread
+                    loop.add_signal_handler(number, end, number)
+        return await work
+
+    try:
+        return asyncio.run(main())
+    except asyncio.CancelledError:
+        if told:
+            raise SystemExit(128 + told[0]) from None
+        raise
 
 
 @contextmanager

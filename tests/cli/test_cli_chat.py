@@ -8,6 +8,8 @@ import sqlite3
 import subprocess
 from collections import deque
 
+import pytest
+
 from tests.cli.conftest import PARSER, Home
 from tests.support.fake_llm import Answer, FakeLLM
 
@@ -136,8 +138,9 @@ def test_a_second_chat_on_the_same_data_is_refused(home: Home, llm: FakeLLM) -> 
     assert "Another session-router" in second.stderr
 
 
-def test_an_interrupt_in_the_middle_of_an_answer_exits_130_and_the_next_chat_takes_it_up(
-    home: Home, llm: FakeLLM
+@pytest.mark.parametrize(("told", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_whoever_is_told_to_end_in_the_middle_of_an_answer_closes_well_and_the_next_chat_takes_it_up(
+    home: Home, llm: FakeLLM, told: signal.Signals, code: int
 ) -> None:
     llm.answers = deque([Answer(hang=True), Answer("here it is")])
     with subprocess.Popen(
@@ -149,9 +152,12 @@ def test_an_interrupt_in_the_middle_of_an_answer_exits_130_and_the_next_chat_tak
         chat.stdin.write(b"hello\n")
         chat.stdin.flush()
         assert llm.asked.wait(30)
-        os.kill(chat.pid, signal.SIGINT)
-        assert chat.wait(30) == 130
+        os.kill(chat.pid, told)
+        assert chat.wait(30) == code
         assert b"Traceback" not in chat.stderr.read()
+    with sqlite3.connect(home.store) as store:
+        left = store.execute("SELECT key FROM state_meta WHERE key LIKE 'parked:%'").fetchall()
+    assert len(left) == 1, "it was left, which does not count as cut off"
 
     again = home.run("chat", input="")
 
