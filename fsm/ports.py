@@ -313,13 +313,6 @@ class Change(Value):
     arrival: Inbound | None = None
 
 
-class Admitted(Value):
-    """The store's answer to an arrival: ``new`` is False for a (channel, id) that it has seen."""
-
-    new: bool
-    conversation: Conversation | None
-
-
 class InboxRow(Value):
     """An inbound message as stored, with what became of it."""
 
@@ -352,14 +345,6 @@ class Store(Protocol):
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
-
-    async def admit(
-        self, key: Key, message: Inbound, *, disposition: str = "running", reason: str = "", load: bool = True
-    ) -> Admitted:
-        """Record an arrival unless (channel, id) is known; with ``load`` also read the conversation.
-
-        For a message that is known already nothing is written, save that it is counted.
-        """
 
     async def load(self, key: Key) -> Conversation | None: ...
 
@@ -399,9 +384,6 @@ class Store(Protocol):
 
     async def meta_with_prefix(self, prefix: str) -> Sequence[tuple[str, str]]:
         """(key, value) of every meta key that begins so, by key."""
-
-    async def outbox(self, limit: int = 100) -> Sequence[Outgoing]:
-        """Texts not yet delivered, in order."""
 
 
 # -- channels ------------------------------------------------------------------------------------

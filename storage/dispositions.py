@@ -25,21 +25,17 @@ def may_follow(before: str, after: str) -> bool:
 
 def settled_at(change: Change, disposition: str) -> float | None:
     """When a change settles a message: the instant of the edge that it took, since a store reads no
-    clock; None without one, and while nothing is final."""
-    if disposition in INTERIM or change.conversation is None or not change.conversation.trail:
+    clock, or of an arrival that needed no step; None without either, and while nothing is final."""
+    if disposition in INTERIM:
         return None
-    return change.conversation.trail[-1].at
+    if change.conversation is not None and change.conversation.trail:
+        return change.conversation.trail[-1].at
+    return None if change.arrival is None else change.arrival.at
 
 
-def admitted_at(message: Inbound, disposition: str) -> float | None:
-    """When a message that arrives with its final disposition (refused, muted) was settled: on arrival."""
-    return None if disposition in INTERIM else message.at
-
-
-def check_admission(key: Key, message: Inbound, disposition: str) -> None:
+def check_arrival(key: Key, message: Inbound) -> None:
     """Raises :class:`StoreError` for a message that is admitted to a conversation of another channel,
-    since it could not be found again under its own name, and for an unknown disposition."""
-    check_known(disposition)
+    since it could not be found again under its own name."""
     if message.channel != key.channel:
         raise StoreError(
             f"Message {message.id!r} of channel {message.channel!r} was admitted to a conversation of "

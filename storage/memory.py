@@ -13,7 +13,6 @@ from msgspec.structs import asdict, replace
 
 from fsm.conversation import Conversation, Key
 from fsm.ports import (
-    Admitted,
     Change,
     Inbound,
     InboxRow,
@@ -25,7 +24,7 @@ from fsm.ports import (
     StoreError,
 )
 from storage.codec import clean, decode, encode
-from storage.dispositions import INTERIM, admitted_at, check_admission, check_known, may_follow, settled_at
+from storage.dispositions import INTERIM, check_arrival, check_known, may_follow, settled_at
 
 Value = TypeVar("Value", Inbound, Outgoing, StepRecord, Line, Settled)
 Item = TypeVar("Item")
@@ -71,27 +70,16 @@ class MemoryStore:
 
     # -- steps of a conversation -------------------------------------------------------------------
 
-    async def admit(
-        self, key: Key, message: Inbound, *, disposition: str = "running", reason: str = "", load: bool = True
-    ) -> Admitted:
-        self._check_open()
-        check_admission(key, message, disposition)
-        new = self._take_in(key, message, disposition, reason)
-        return Admitted(new, self._load(_clean_key(key)) if load else None)
-
-    def _take_in(self, key: Key, message: Inbound, disposition: str, reason: str) -> bool:
+    def _take_in(self, key: Key, message: Inbound) -> bool:
         key, message = _clean_key(key), _cleaned(message)
         name = (message.channel, message.id, key.agent)
-        new = name not in self._inbox
-        if new:
-            settled = admitted_at(message, disposition)
-            self._inbox[name] = InboxRow(key, message, disposition, clean(reason), settled)
-            self._arrived.setdefault(key, []).append(name)
-            if disposition in INTERIM:
-                self._unsettled[name] = None
-        else:
+        if name in self._inbox:
             self.repeats[name] += 1
-        return new
+            return False
+        self._inbox[name] = InboxRow(key, message, "running", "why_running", None)
+        self._arrived.setdefault(key, []).append(name)
+        self._unsettled[name] = None
+        return True
 
     async def load(self, key: Key) -> Conversation | None:
         self._check_open()
@@ -110,8 +98,8 @@ class MemoryStore:
         self._check_open()
         data = _checked(change)
         if (message := change.arrival) is not None:
-            check_admission(change.key, message, "running")
-            if not self._take_in(change.key, message, "running", "why_running"):
+            check_arrival(change.key, message)
+            if not self._take_in(change.key, message):
                 return False
         self._apply(change, data)
         return True
@@ -224,10 +212,6 @@ class MemoryStore:
     async def meta_with_prefix(self, prefix: str) -> Sequence[tuple[str, str]]:
         self._check_open()
         return sorted(pair for pair in self._meta.items() if pair[0].startswith(clean(prefix)))
-
-    async def outbox(self, limit: int = 100) -> Sequence[Outgoing]:
-        self._check_open()
-        return list(self._outbox.values())[: max(limit, 0)]
 
 
 def _checked(change: Change) -> str:

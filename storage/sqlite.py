@@ -18,7 +18,6 @@ import aiosqlite
 
 from fsm.conversation import Conversation, Key
 from fsm.ports import (
-    Admitted,
     Change,
     Inbound,
     InboxRow,
@@ -29,7 +28,7 @@ from fsm.ports import (
     StoreError,
 )
 from storage.codec import clean, decode, decode_readable, encode
-from storage.dispositions import admitted_at, check_admission, check_known, settled_at
+from storage.dispositions import check_arrival, check_known, settled_at
 from storage.group_commit import GroupCommit, Work
 from storage.schema import BUSY_SECONDS, OPEN_MESSAGE, check_file, explain, make_private, prepare
 
@@ -166,20 +165,6 @@ class SqliteStore:
 
     # -- steps of a conversation -------------------------------------------------------------------
 
-    async def admit(
-        self, key: Key, message: Inbound, *, disposition: str = "running", reason: str = "", load: bool = True
-    ) -> Admitted:
-        check_admission(key, message, disposition)
-        where, arrival = _key(key), _arrival(key, message, disposition, reason)
-
-        def work(raw: sqlite3.Connection) -> Admitted:
-            new = _is_new(raw, arrival)
-            row = raw.execute(_LOAD, where).fetchone() if load else None
-            # Decoded in here, so that a message whose conversation is unreadable is not half admitted.
-            return Admitted(new, None if row is None else decode(key, row[0]))
-
-        return await self._do(work, writes=True)
-
     async def load(self, key: Key) -> Conversation | None:
         rows = await self._rows(_LOAD, _key(key))
         return decode(key, rows[0][0]) if rows else None
@@ -301,9 +286,6 @@ class SqliteStore:
         start = clean(prefix)
         return [(key, value) for key, value in await self._rows(sql, (start, f"{start}\U0010ffff"))]
 
-    async def outbox(self, limit: int = 100) -> Sequence[Outgoing]:
-        return [_outgoing(row) for row in await self._rows(f"{_OUTBOX} LIMIT ?", (max(limit, 0),))]
-
 
 # -- values to rows and back -----------------------------------------------------------------------
 
@@ -338,8 +320,8 @@ def _job(change: Change) -> tuple[Work[bool], bool]:
     statements = [(sql, row) for _, sql, row in _writes(change)]
     arrival = None
     if (message := change.arrival) is not None:
-        check_admission(change.key, message, "running")
-        arrival = _arrival(change.key, message, "running", "why_running")
+        check_arrival(change.key, message)
+        arrival = _arrival(change.key, message)
 
     def work(raw: sqlite3.Connection) -> bool:
         if arrival is not None and not _is_new(raw, arrival):
@@ -351,13 +333,12 @@ def _job(change: Change) -> tuple[Work[bool], bool]:
     return work, bool(statements) or arrival is not None
 
 
-def _arrival(key: Key, message: Inbound, disposition: str, reason: str) -> Row:
+def _arrival(key: Key, message: Inbound) -> Row:
     agent, channel, sender = _key(key)
     return (
         agent, channel, clean(message.id), sender, clean(message.sender), clean(message.text), message.at,
         clean(message.reply_to), clean(message.nick), clean(message.real_jid), message.mentioned,
-        message.own, message.delayed, message.edited, message.bot, disposition, clean(reason),
-        admitted_at(message, disposition),
+        message.own, message.delayed, message.edited, message.bot, "running", "why_running", None,
     )  # fmt: skip
 
 

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from fsm.conversation import Bound, Conversation, Edge, Key, Message, State, Turn
 from fsm.ports import (
-    Admitted,
     Change,
     Inbound,
     KeptLine,
@@ -25,6 +24,7 @@ from fsm.ports import (
 )
 from storage.memory import MemoryStore
 from storage.sqlite import SqliteStore
+from tests.support.stores import admit
 
 T0 = 1768464000.0
 HMO = Key("mohe", "xmpp", "hmo@example.org")
@@ -82,28 +82,28 @@ def answering(name: str) -> Conversation:
 
 
 async def test_a_message_is_new_once_and_known_ever_after(opened: Opened) -> None:
-    assert await opened.store.admit(HMO, said("m1")) == Admitted(new=True, conversation=None)
-    assert (await opened.store.admit(HMO, said("m1"))).new is False
+    assert await admit(opened.store, HMO, said("m1")) is True
+    assert await admit(opened.store, HMO, said("m1")) is False
 
     store = await opened.restart()
 
-    assert (await store.admit(HMO, said("m1", "in other words"))).new is False
+    assert await admit(store, HMO, said("m1", "in other words")) is False
     row = await store.message(HMO, "m1")
     assert row is not None
     assert row.message.text == "在吗"
 
 
 async def test_of_two_hundred_deliveries_at_once_exactly_one_is_new(store: Store) -> None:
-    answers = await asyncio.gather(*(store.admit(HMO, said("m1", f"try {n}")) for n in range(200)))
+    answers = await asyncio.gather(*(admit(store, HMO, said("m1", f"try {n}")) for n in range(200)))
 
-    assert [answer.new for answer in answers].count(True) == 1
+    assert answers.count(True) == 1
     assert len(await store.history(HMO)) == 1
 
 
 async def test_one_id_in_two_channels_or_for_two_agents_is_two_messages(store: Store) -> None:
     keys = [HMO, HMO._replace(channel="voice"), HMO._replace(agent="zhiwei")]
 
-    assert [(await store.admit(key, said("7", key=key))).new for key in keys] == [True, True, True]
+    assert [await admit(store, key, said("7", key=key)) for key in keys] == [True, True, True]
 
     assert [(await store.history(key))[0].key for key in keys] == keys
     found = [await store.message(key, "7") for key in keys]
@@ -113,27 +113,19 @@ async def test_one_id_in_two_channels_or_for_two_agents_is_two_messages(store: S
 
 async def test_one_id_from_two_senders_of_one_channel_is_one_message(store: Store) -> None:
     other = HMO._replace(sender="xxm@example.org")
-    await store.admit(HMO, said("m1"))
+    await admit(store, HMO, said("m1"))
 
-    assert (await store.admit(other, said("m1", key=other))).new is False
+    assert await admit(store, other, said("m1", key=other)) is False
     assert await store.history(other) == []
     row = await store.message(other, "m1")
     assert row is not None
     assert row.key == HMO
 
 
-async def test_admission_reads_the_conversation_only_when_asked(store: Store) -> None:
-    await store.commit(Change(HMO, at(T0, count=7)))
-
-    assert (await store.admit(HMO, said("m1"))).conversation == at(T0, count=7)
-    assert (await store.admit(HMO, said("m1"))) == Admitted(False, at(T0, count=7))
-    assert (await store.admit(HMO, said("m2"), load=False)).conversation is None
-
-
 async def test_every_field_of_a_message_comes_back(opened: Opened) -> None:
     whole = Inbound("xmpp", "occupant-9", "a\x00b\n😀", "m1", T0 + 0.123456, "room@muc", "hmo", "hmo@real",
                     mentioned=True, own=True, delayed=True, edited=True, bot=True)  # fmt: skip
-    await opened.store.admit(HMO, whole, disposition="queued", reason="a turn is running")
+    await admit(opened.store, HMO, whole, disposition="queued", reason="a turn is running")
 
     store = await opened.restart()
 
@@ -144,7 +136,7 @@ async def test_every_field_of_a_message_comes_back(opened: Opened) -> None:
 
 
 async def test_a_message_refused_at_the_door_is_settled_on_arrival(store: Store) -> None:
-    await store.admit(HMO, said("m1"), disposition="refused", reason="too long")
+    await admit(store, HMO, said("m1"), disposition="refused", reason="too long")
 
     row = await store.message(HMO, "m1")
     assert row is not None
@@ -154,7 +146,7 @@ async def test_a_message_refused_at_the_door_is_settled_on_arrival(store: Store)
 
 async def test_a_message_of_another_channel_than_its_conversation_is_refused(store: Store) -> None:
     with pytest.raises(StoreError, match="Admit it under the channel"):
-        await store.admit(HMO, said("m1", channel="voice"))
+        await admit(store, HMO, said("m1", channel="voice"))
     assert await store.message(HMO._replace(channel="voice"), "m1") is None
 
 
@@ -188,7 +180,7 @@ BAD_PARTS = {
 
 @pytest.mark.parametrize("bad", BAD_PARTS.values(), ids=BAD_PARTS.keys())
 async def test_a_change_with_a_bad_part_writes_nothing_at_all(store: Store, bad: dict[str, object]) -> None:
-    await store.admit(HMO, said("m1"))
+    await admit(store, HMO, said("m1"))
     good = Change(
         HMO,
         at(T0),
@@ -244,7 +236,7 @@ async def test_what_is_committed_soon_is_there_after_the_next_commit(store: Stor
     await store.commit(Change(HMO, sends=(Outgoing("o1", HMO, "xmpp", "hmo", "hi"),)))
     store.commit_soon(Change(HMO, delivered=("o1",)))
     await store.set_meta("k", "v")
-    assert await store.outbox() == []
+    assert (await store.open_work()).sends == []
 
 
 async def test_a_bad_change_fails_alone_among_many_committed_together(store: Store) -> None:
@@ -278,8 +270,8 @@ async def test_of_many_conversations_those_that_there_are_are_loaded(opened: Ope
 
 async def test_many_changes_write_what_each_of_them_would(opened: Opened) -> None:
     xxm = HMO._replace(sender="xxm@example.org")
-    await opened.store.admit(HMO, said("m1"))
-    await opened.store.admit(xxm, said("m2", key=xxm))
+    await admit(opened.store, HMO, said("m1"))
+    await admit(opened.store, xxm, said("m2", key=xxm))
     changes = [
         Change(
             key,
@@ -312,7 +304,7 @@ async def test_many_changes_write_what_each_of_them_would(opened: Opened) -> Non
 async def test_many_changes_are_written_in_their_order(store: Store) -> None:
     first, again, other = (Outgoing(name, HMO, "xmpp", "hmo", text) for name, text in
                            (("o1", "first"), ("o1", "again"), ("o2", "other")))  # fmt: skip
-    await store.admit(HMO, said("m1"))
+    await admit(store, HMO, said("m1"))
     await store.commit_many(
         [
             Change(HMO, at(T0, count=1), sends=(first,), settled=(Settled("m1", "queued"),), meta=(("k", "1"),)),
@@ -323,7 +315,7 @@ async def test_many_changes_are_written_in_their_order(store: Store) -> None:
     )
 
     assert await store.load(HMO) == at(T0, count=2)
-    assert await store.outbox() == [other, again]
+    assert (await store.open_work()).sends == [other, again]
     row = await store.message(HMO, "m1")
     assert row is not None
     assert row.disposition == "silent"
@@ -336,7 +328,7 @@ async def test_of_many_changes_with_a_bad_one_none_is_written(
     opened: Opened, bad: dict[str, object], place: int
 ) -> None:
     keys = [HMO._replace(sender=f"u{n}") for n in range(1000)]
-    await opened.store.admit(HMO, said("m1"))
+    await admit(opened.store, HMO, said("m1"))
     await opened.store.commit(Change(keys[1], at(T0, count=-1)))
     changes = [
         Change(
@@ -394,7 +386,7 @@ async def test_no_changes_at_all_are_soon_written(store: Store) -> None:
 async def test_a_final_disposition_stays_save_that_a_reply_may_fail(
     store: Store, before: str, after: str, stands: str
 ) -> None:
-    await store.admit(HMO, said("m1"), disposition=before, reason="first")
+    await admit(store, HMO, said("m1"), disposition=before, reason="first")
     await store.commit(Change(HMO, at(T0 + 9), settled=(Settled("m1", after, "second"),)))
 
     row = await store.message(HMO, "m1")
@@ -404,7 +396,7 @@ async def test_a_final_disposition_stays_save_that_a_reply_may_fail(
 
 
 async def test_a_message_is_settled_at_the_instant_of_the_step_that_settled_it(store: Store) -> None:
-    await store.admit(HMO, said("m1"))
+    await admit(store, HMO, said("m1"))
     await store.commit(Change(HMO, at(T0 + 1), settled=(Settled("m1", "queued"),)))
     queued = await store.message(HMO, "m1")
     await store.commit(Change(HMO, at(T0 + 2), settled=(Settled("m1", "replied"),)))
@@ -419,8 +411,8 @@ async def test_a_message_is_settled_at_the_instant_of_the_step_that_settled_it(s
 
 async def test_settling_touches_the_own_agent_and_channel_alone(store: Store) -> None:
     other = HMO._replace(agent="zhiwei")
-    await store.admit(HMO, said("m1"))
-    await store.admit(other, said("m1", key=other))
+    await admit(store, HMO, said("m1"))
+    await admit(store, other, said("m1", key=other))
 
     await store.commit(Change(HMO, settled=(Settled("m1", "silent"), Settled("nobody's", "silent"))))
 
@@ -433,7 +425,7 @@ async def test_settling_touches_the_own_agent_and_channel_alone(store: Store) ->
 async def test_open_work_is_what_a_start_must_take_up_again(opened: Opened) -> None:
     xxm, idle, waiting = (HMO._replace(sender=name) for name in ("xxm", "idle", "waiting"))
     for name in ("m1", "m2", "m3", "m4"):
-        await opened.store.admit(HMO, said(name))
+        await admit(opened.store, HMO, said(name))
     await opened.store.commit(Change(HMO, answering("m1"), due=T0 + 300, started=T0))
     await opened.store.commit(Change(xxm, at(T0), due=T0 + 120, started=None))
     await opened.store.commit(Change(idle, at(T0)))
@@ -469,9 +461,7 @@ async def test_a_text_that_is_tried_again_keeps_its_place_in_the_outbox(store: S
     tried = replace(first, tries=1, due=T0 + 1)
     await store.commit(Change(HMO, sends=(tried,)))
 
-    assert await store.outbox() == [tried, second]
-    assert await store.outbox(limit=1) == [tried]
-    assert await store.outbox(limit=0) == []
+    assert (await store.open_work()).sends == [tried, second]
 
 
 async def test_a_text_is_owed_by_a_conversation_even_where_it_goes_out_by_another_channel(
@@ -482,10 +472,10 @@ async def test_a_text_is_owed_by_a_conversation_even_where_it_goes_out_by_anothe
 
     store = await opened.restart()
 
-    assert await store.outbox() == [owed]
+    assert (await store.open_work()).sends == [owed]
     moved = replace(owed, key=Key("zhiwei", "xmpp:room", "xxm"), channel="xmpp")
     await store.commit(Change(HMO, sends=(moved,)))
-    assert await store.outbox() == (await store.open_work()).sends == [moved]
+    assert (await store.open_work()).sends == (await store.open_work()).sends == [moved]
 
 
 # -- reading -----------------------------------------------------------------------------------------
@@ -494,8 +484,8 @@ async def test_a_text_is_owed_by_a_conversation_even_where_it_goes_out_by_anothe
 async def test_history_is_the_newest_first_and_of_one_conversation(store: Store) -> None:
     other = HMO._replace(sender="xxm")
     for n in range(30):
-        await store.admit(HMO, said(f"m{n}"))
-        await store.admit(other, said(f"x{n}", key=other))
+        await admit(store, HMO, said(f"m{n}"))
+        await admit(store, other, said(f"x{n}", key=other))
 
     assert [row.message.id for row in await store.history(HMO, limit=3)] == ["m29", "m28", "m27"]
     assert len(await store.history(HMO)) == 20
@@ -584,7 +574,7 @@ async def test_half_a_surrogate_pair_is_replaced_wherever_it_stands(opened: Open
     key = Key(bad, bad, bad)
     store = opened.store
     message = Inbound(bad, bad, bad, bad, T0, bad, bad, bad)
-    assert (await store.admit(key, message)).new is True
+    assert await admit(store, key, message) is True
     change = Change(
         key,
         at(T0, lang=bad, queue=(bad, "好")),
@@ -602,19 +592,19 @@ async def test_half_a_surrogate_pair_is_replaced_wherever_it_stands(opened: Open
     kept = at(T0, lang=good, queue=(good, "好"))
     assert await store.load(key) == await store.load(clean_key) == kept
     assert await store.load_many([key, clean_key]) == {key: kept, clean_key: kept}
-    assert (await store.admit(key, message)).new is False
+    assert await admit(store, key, message) is False
     row = await store.message(clean_key, good)
     assert row is not None
     assert row == await store.message(key, bad)
     assert row.message == Inbound(good, good, good, good, T0, good, good, good)
     assert (row.key, row.disposition, row.reason) == (clean_key, "replied", good)
-    assert await store.outbox() == [Outgoing(good, clean_key, good, good, good, good)]
+    assert (await store.open_work()).sends == [Outgoing(good, clean_key, good, good, good, good)]
     assert await store.lines(bad) == [Line("user", good, T0, good, good)]
     assert [step.data for step in await store.steps(bad)] == [good]
     assert await store.get_meta(bad) == good
     assert await store.history(key) == [row]
     await store.commit(Change(key, delivered=(bad,)))
-    assert await store.outbox() == []
+    assert (await store.open_work()).sends == []
 
 
 # -- many callers ------------------------------------------------------------------------------------
@@ -623,7 +613,7 @@ async def test_half_a_surrogate_pair_is_replaced_wherever_it_stands(opened: Open
 async def test_three_thousand_calls_at_once_all_land_and_each_caller_sees_its_own(store: Store) -> None:
     async def talk(n: int) -> None:
         key = Key("mohe", "xmpp", f"u{n}")
-        assert (await store.admit(key, said(f"m{n}", key=key))).new
+        assert await admit(store, key, said(f"m{n}", key=key))
         await store.commit(Change(key, at(T0, count=n), settled=(Settled(f"m{n}", "replied"),)))
         assert await store.load(key) == at(T0, count=n)
 
