@@ -359,6 +359,7 @@ class XmppChannel:
     async def _greet(self, link: int) -> None:
         await self._hearing.greet()
         self._take(Greeted(link))
+        self._spawn(self._hearing.keep(self._entered_rooms()))
 
     async def _watch(self) -> None:
         """Notice a server that is gone without a word, and a room that has put us out without one."""

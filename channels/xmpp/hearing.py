@@ -17,7 +17,7 @@ from channels.xmpp.events import (
     Cause,
 )
 from channels.xmpp.inbox import Inbox
-from channels.xmpp.places import Places
+from channels.xmpp.places import DIRECT, Places
 from channels.xmpp.recent import Recent
 from channels.xmpp.sending import Sender
 from channels.xmpp.stanzas import (
@@ -115,17 +115,21 @@ class Hearing:
     # -- over a restart --------------------------------------------------------------------------
 
     def remember(self) -> None:
-        """Take up where an earlier process left the rooms."""
+        """Take up where an earlier process left the rooms and the direct chats."""
         for room, (last, since) in self._places.load(self._clock.now(), self._account.answer_missed).items():
-            if (seat := self.seats.get(room)) is not None and not seat.since:
+            if room == DIRECT and not self._direct_since:
+                self._direct_last, self._direct_since = last, since
+            elif (seat := self.seats.get(room)) is not None and not seat.since:
                 seat.last, seat.since = last, since
 
     async def keep(self, rooms: Collection[str]) -> None:
-        """Keep where the rooms stand, once that is safe; in ``rooms`` everything is known up to now."""
+        """Keep where rooms and direct chats stand, once that is safe; in ``rooms`` everything is known up to now."""
         now = self._clock.now()
         places = {
             room: (seat.last, now if room in rooms else seat.since) for room, seat in self.seats.items() if seat.since
         }
+        if self._direct_since:
+            places[DIRECT] = self._direct_last, self._direct_since
         await self._inbox.taken()
         self._places.save(places)
 
@@ -136,7 +140,7 @@ class Hearing:
         features: frozenset[str] = frozenset()
         with suppress(QueryFailed):
             features = await self._wire().features(self._me, self._account.timing.answer)
-        self._has_stanza_ids = FEATURE_STANZA_IDS in features
+        self._has_stanza_ids = bool({FEATURE_STANZA_IDS, FEATURE_ARCHIVE} & features)
         self._direct_waiting = self._direct_waiting or []
         presence = Element(f"{CLIENT}presence")
         if self._account.priority:
@@ -152,11 +156,11 @@ class Hearing:
     async def _read_direct_archive(self) -> None:
         try:
             if self._direct_since:
-                missed = await self.archive.after("", self._direct_last, self._direct_since - SKEW)
+                missed = await self._missed("", self._direct_last, self._direct_since)
                 for message, archived in missed:
                     self._hear_direct(message, archived)
             else:
-                # What came before this process our server hands over by itself; this is for the id alone.
+                # What came before the first start our server hands over by itself; this is for the id alone.
                 missed = await self.archive.newest("", 1)
             if missed:
                 self._direct_last = missed[-1][1].id
@@ -224,7 +228,7 @@ class Hearing:
             return True
         try:
             if seat.since:
-                missed = await self._missed(seat)
+                missed = await self._missed(view.address, seat.last, seat.since)
             else:
                 # At least one, for its id: only the archive's own ids say for sure what is new later on.
                 missed = await self.archive.newest(view.address, max(self._account.history, 1))
@@ -239,14 +243,14 @@ class Hearing:
             self._hear_room(seat, message, archived, answer_from)
         return True
 
-    async def _missed(self, seat: Seat) -> list[tuple[Element, Archived]]:
+    async def _missed(self, of: str, last: str, since: float) -> list[tuple[Element, Archived]]:
         try:
-            return await self.archive.after(seat.view.address, seat.last, seat.since - SKEW)
+            return await self.archive.after(of, last, since - SKEW)
         except QueryFailed as error:
-            if not seat.last or error.condition != "item-not-found":
+            if not last or error.condition != "item-not-found":
                 raise
             # The archive has forgotten that message, or the room is a new one.
-            return await self.archive.after(seat.view.address, "", seat.since - SKEW)
+            return await self.archive.after(of, "", since - SKEW)
 
     def _warn_of_hidden_people(self, seat: Seat) -> None:
         if seat.warned or not seat.view.hides_people:

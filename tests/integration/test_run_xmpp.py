@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fake_llm import Answer
 from tests.support.running import GatedLLM, World, free_port
 from tests.support.xmpp_people import person, said
 from tests.support.xmpp_servers import HOST, Prosody, Server, running
@@ -73,6 +74,29 @@ async def test_a_bot_answers_directly_and_in_its_room_and_the_command_line_speak
     kept = [text for (text,) in world.store("SELECT text FROM lines WHERE id LIKE 'cli:%' ORDER BY at")]
     assert kept == ["[YOU] 开工了", "[YOU] 收工了"]
     assert session in world.cli("active").stdout
+
+
+async def test_what_is_written_directly_to_a_killed_bot_is_answered_once_it_runs_again(
+    world: World, server: Server
+) -> None:
+    world.config(bot(server.port))
+    world.llm.answers[0] = Answer("An answer.")
+    async with person(server, "alice") as alice:
+        run = world.start()
+        await asyncio.to_thread(run.says, "xmpp of bot: joined")
+        alice.says(f"bot@{HOST}", "before", id="before")
+        await alice.hears("An answer.")
+
+        run.tell(signal.SIGKILL)
+        await asyncio.to_thread(run.ends)
+        alice.says(f"bot@{HOST}", "between", id="between")
+        await alice.settled()
+        again = world.start()
+        await asyncio.to_thread(again.says, "replied")
+
+        alice.says(f"bot@{HOST}", "after", id="after")
+        await asyncio.to_thread(again.says, "replied", 2)
+    assert [text for (text,) in world.store("SELECT text FROM inbox ORDER BY rowid")] == ["before", "between", "after"]
 
 
 async def test_doctor_logs_in_and_enters_the_rooms(world: World, server: Server) -> None:
