@@ -298,7 +298,7 @@ class Hearing:
                 self._hear_direct(xml)
             else:
                 self._direct_waiting.append(xml)
-        elif seat is not None:
+        elif seat is not None and seat.view.present:  # else it is what a dead session had not taken; the archive has it
             if is_subject(xml):
                 seat.subject.set()
             elif seat.waiting is not None and seat.subject.is_set():

@@ -572,6 +572,28 @@ async def test_what_is_said_between_two_processes_is_missed_and_not_history(
             assert after.texts == ["between"]
 
 
+async def test_what_is_said_in_a_room_that_a_dead_session_is_in_is_heard_once_and_from_whom_it_is(
+    server: Server, room: str, tmp_path: Path
+) -> None:
+    places = tmp_path / "places.json"
+    async with person(server, "alice") as alice, proxy(server.port) as wire:
+        await alice.joins(room, "Alice")
+        async with bot(server, room, port=wire.port, places=places) as before:
+            alice.says(room, "before", "groupchat", id="g1")
+            await before.hears("before")
+            wire.refusing = True
+            wire.cut()
+            alice.says(room, "between", "groupchat", id="g2")
+            await alice.hears("between")
+            async with bot(server, room, places=places) as after:
+                between = await after.hears("between")
+                alice.says(room, "after", "groupchat", id="g3")
+                await after.hears("after")
+
+                assert (between.sender, between.delayed) == (alice.jid, False)
+                assert after.texts.count("between") == 1
+
+
 @pytest.mark.parametrize("leave", ["killed", "stopped"])
 async def test_what_is_written_to_the_bot_alone_between_two_processes_is_heard_once(
     server: Server, tmp_path: Path, leave: str
