@@ -48,6 +48,10 @@ class Roster:
         self._old_sources: list[SessionSource] = []
         self._mirror = StateMetaMirror(config.store.mirror) if config.store.mirror is not None else None
 
+    def has_something_to_serve(self, settings: AgentConfig) -> bool:
+        """Whether the agent has a channel or a port. Raises ConfigError where one of them cannot be had."""
+        return bool(self._make(settings)) or wants_http(settings, self._environ)
+
     async def add(self, wanted: Iterable[AgentConfig]) -> None:
         """Serve these as well. Where one cannot be, none is, and the error is raised."""
         prepared: list[Served] = []

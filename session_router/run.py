@@ -38,6 +38,22 @@ class NothingToServe(ConfigError):
         super().__init__([Problem(("agents",), text)])
 
 
+def _is_still_there(config: Config) -> None:
+    """Without its file a config would be read as an empty one. Raises ConfigError."""
+    if config.file is not None and not config.file.is_file():
+        text = f"the config file {config.file} is gone; put it back, or stop what runs"
+        raise ConfigError([Problem((), text)])
+
+
+def _with_the_places_of(before: Config, config: Config) -> Config:
+    """``config`` with store and data folder of ``before``, and our own sessions there where they go with the folder."""
+    sources, journal = config.sources, config.sources.journal
+    if journal is not None and journal.is_relative_to(config.folder):
+        journal = before.folder / journal.relative_to(config.folder)
+        sources = sources.model_copy(update={"journal": journal})
+    return config.model_copy(update={"store": before.store, "data_dir": before.data_dir, "sources": sources})
+
+
 class Service:
     """``load`` reads the config, at the start and at every reload; ``names`` are the agents to serve (empty: all).
 
@@ -127,13 +143,18 @@ class Service:
         """Read the config again. What cannot be done is logged, and everything else goes on as it was."""
         try:
             config = self._load()
+            _is_still_there(self.roster.config)
             wanted = {settings.name: settings for settings in self._wanted(config)}
+            if not any([self.roster.has_something_to_serve(settings) for settings in wanted.values()]):
+                raise NothingToServe
         except ConfigError as error:
             log.error("the config was not read again, everything goes on as before: %s", error)
             return
-        before, self.roster.config = self.roster.config, config
+        before = self.roster.config
         if (before.store, before.folder) != (config.store, config.folder):
             log.warning("store and data_dir change only with a restart")
+            config = _with_the_places_of(before, config)
+        self.roster.config = config
         for name in [name for name in self.served if name not in wanted]:
             await self.roster.remove(name)
             self._turns = {key for key in self._turns if key.agent != name}

@@ -163,6 +163,43 @@ def test_a_wrong_config_at_sighup_changes_nothing(world: World) -> None:
     assert line.hears("alice") == "Hello from the fake."
 
 
+@pytest.mark.parametrize(("written", "said"), [("", "no agent has a channel"), (None, "is gone")])
+def test_an_empty_or_missing_config_at_sighup_changes_nothing(world: World, written: str | None, said: str) -> None:
+    world.config(http_agent(port := free_port()))
+    run = world.start()
+
+    file = world.folder / "session-router.toml"
+    if written is None:
+        file.unlink()
+    else:
+        file.write_text(written)
+    run.tell(signal.SIGHUP)
+
+    assert said in run.says("was not read again")["message"]
+    assert call(port, "GET", "/active")[0] == 404
+
+
+def test_another_data_dir_at_sighup_waits_for_a_restart_with_all_that_is_in_it(world: World) -> None:
+    line = world.line("mohe")
+    world.config("[agents.mohe]\nallow = ['alice']\n")
+    run = world.start()
+    line.says("alice", "/new deploy")
+    line.hears("alice")
+    file = world.folder / "session-router.toml"
+    file.write_text(file.read_text().replace("'data'", "'elsewhere'").replace("'alice'", "'alice', 'bob'"))
+
+    run.tell(signal.SIGHUP)
+    run.says("store and data_dir change only with a restart")
+    run.says("the config was read again")
+
+    line.says("bob", "/new other")
+    line.hears("bob")
+    line.says("alice", "/status")
+    assert "deploy" in line.hears("alice")
+    assert len(list((world.folder / "data" / "sessions").glob("*.jsonl"))) == 2
+    assert not (world.folder / "elsewhere").exists()
+
+
 # -- the HTTP port -------------------------------------------------------------------------------
 
 
