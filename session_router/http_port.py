@@ -58,7 +58,7 @@ class Calls:
 
 
 class HttpPort:
-    """Raises OSError from ``start`` where the port is taken."""
+    """``token`` may be set to another one. Raises OSError from ``start`` where the port is taken."""
 
     def __init__(self, port: int, token: str, calls: Calls) -> None:
         self.port, self.token = port, token
@@ -107,7 +107,8 @@ class HttpPort:
 
     def _may(self, request: web.Request) -> bool:
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
-        return kind.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.token.encode())
+        given = token.strip().encode(errors="surrogateescape")  # what is no UTF-8 comes as lone surrogates
+        return kind.lower() == "bearer" and hmac.compare_digest(given, self.token.encode())
 
     async def _healthz(self, request: web.Request) -> web.Response:
         taking = self._calls.taking()

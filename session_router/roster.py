@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from fsm.ports import Channel, Inbound, SessionSource
+from fsm.ports import Channel, Inbound, SessionRouterError, SessionSource
 from fsm.runner import Engine
 from session_router.channel_makers import ChannelState, Made, Making, make_all
 from session_router.clock import SystemClock
@@ -23,6 +23,10 @@ from session_router.sources import journal_channels, sources_of
 from storage.hermes import StateMetaMirror
 from storage.sqlite import SqliteStore
 
+if TYPE_CHECKING:
+    from session_router.http_port import HttpPort
+    from session_router.metrics import AgentMetrics
+
 log = logging.getLogger("session_router.run")
 
 CHANNEL_CLOSE = 5.0
@@ -30,6 +34,15 @@ CHANNEL_CLOSE = 5.0
 
 REFUSED = "refused"
 """The state of a channel whose account was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NextHttp:
+    """What a reload makes of an agent's port: none, the one of now (perhaps with another token), or a new one."""
+
+    http: HttpPort | None = None
+    token: str = ""
+    metrics: AgentMetrics | None = None
 
 
 class Roster:
@@ -60,7 +73,9 @@ class Roster:
                 prepared.append(await self._prepare(settings))
             for agent in prepared:
                 self.served[agent.name] = agent
-                await self._open_http(agent)
+                if agent.metrics is not None:
+                    token = token_for(agent.settings, self.config.folder, self._environ)
+                    agent.http = await self._open_http(agent, agent.settings, token, agent.metrics)
             channels: dict[tuple[str, str], Channel] = {}
             for agent in prepared:
                 channels |= journal_channels(agent.name, agent.desk.sessions.sources)
@@ -119,25 +134,23 @@ class Roster:
 
         return make_all(making)
 
-    async def _open_http(self, agent: Served) -> None:
-        settings = agent.settings
-        if agent.metrics is None or settings.http_port is None:
-            return
+    async def _open_http(self, agent: Served, settings: AgentConfig, token: str, metrics: AgentMetrics) -> HttpPort:
+        """The port of these settings, open. Raises ConfigError where it is taken."""
         from session_router.http_port import Calls, HttpPort
         from session_router.metrics import CONTENT_TYPE_LATEST
 
-        token = token_for(settings, self.config.folder, self._environ)
         calls = Calls(
-            taking=lambda: not self.draining, metrics=agent.metrics.text, metrics_type=CONTENT_TYPE_LATEST,
+            taking=lambda: not self.draining, metrics=metrics.text, metrics_type=CONTENT_TYPE_LATEST,
             send=agent.send, active=agent.active, clear=agent.clear,
         )  # fmt: skip
+        assert settings.http_port is not None
         http = HttpPort(settings.http_port, token, calls)
         try:
             await http.start()
         except OSError as error:
             text = f"port {settings.http_port} of 127.0.0.1 cannot be used ({error.strerror}); free it, or name another"
             raise ConfigError([Problem(("agents", agent.name, "http_port"), text)]) from error
-        agent.http = http
+        return http
 
     def _introduce(self, agent: Served) -> None:
         """The lines at the start: who is served, where, by which model and why, and what to beware of."""
@@ -183,12 +196,23 @@ class Roster:
         if made.keys() != agent.made.keys():
             # Another kind of channel has conversations of its own to take up.
             await self.remove(agent.name)
-            await self.add([settings])
+            try:
+                await self.add([settings])
+            except SessionRouterError:
+                await self.add([agent.settings])
+                raise
             return True
         old = agent.settings
         is_other = settings != old or other_sources
-        if is_other:
-            await self._seat(agent, settings, other_sources)
+        moved = await self._next_http(agent, settings, has_http)
+        try:
+            if is_other:
+                await self._seat(agent, settings, other_sources)
+        except BaseException:
+            if moved.http is not None and moved.http is not agent.http:
+                await moved.http.close()
+            raise
+        await self._move_http(agent, moved)
         for kind, new in made.items():
             running, state = agent.made[kind], agent.states.get(kind)
             # One that was refused waits for a person, who has just told us to look again.
@@ -203,42 +227,51 @@ class Roster:
             if agent.metrics is not None:
                 agent.metrics.channel_made(kind)
             await _start_channel(settings, new)
-        if (old.http_port, old.http_token_env, old.http_token_file) != (
-            settings.http_port, settings.http_token_env, settings.http_token_file
-        ):  # fmt: skip
-            await self._move_http(agent, has_http)
         if is_other:
             _warn(agent)
         return is_other
 
     async def _seat(self, agent: Served, settings: AgentConfig, other_sources: bool) -> None:
         chosen = await self._models.lease(settings.model)
-        old, agent.settings = agent.settings, settings
-        self._models.release(old.model)
-        agent.chosen = chosen
-        rules, sources = settings.to_agent(), agent.desk.sessions.sources
+        old, rules, sources = agent.settings, settings.to_agent(), agent.desk.sessions.sources
         if other_sources or rules.names != agent.desk.agent.names or settings.model != old.model:
+            try:
+                others = sources_of(
+                    self.config, self._store, rules.names, settings=settings, chosen=chosen, environ=self._environ
+                )
+            except BaseException:
+                self._models.release(settings.model)
+                raise
             # The ones of before stay open: a turn may be at work in one of them.
             self._old_sources += sources
-            sources = sources_of(
-                self.config, self._store, rules.names, settings=settings, chosen=chosen, environ=self._environ
-            )
+            sources = others
+        agent.settings, agent.chosen = settings, chosen
+        self._models.release(old.model)
         agent.desk = desk_of(rules, sources, self._store, chosen)
         self.engine.channels |= journal_channels(agent.name, sources)
         self.engine.seat(agent.desk)
 
-    async def _move_http(self, agent: Served, has_http: bool) -> None:
-        if agent.http is not None:
-            await agent.http.close()
-            agent.http = None
+    async def _next_http(self, agent: Served, settings: AgentConfig, has_http: bool) -> _NextHttp:
+        """The port that the agent is to have, open beside the one of now where it is another. Raises ConfigError."""
         if not has_http:
-            agent.metrics = None
-            return
-        if agent.metrics is None:
+            return _NextHttp()
+        token, metrics = token_for(settings, self.config.folder, self._environ), agent.metrics
+        if metrics is None:
             from session_router.metrics import AgentMetrics
 
-            agent.metrics = AgentMetrics(agent.name, self.clock.now)
-        await self._open_http(agent)
+            metrics = AgentMetrics(agent.name, self.clock.now)
+            for kind, state in agent.states.items():
+                metrics.channel_changed(kind, state)
+        if agent.http is not None and agent.http.port == settings.http_port:
+            return _NextHttp(agent.http, token, metrics)
+        return _NextHttp(await self._open_http(agent, settings, token, metrics), token, metrics)
+
+    async def _move_http(self, agent: Served, to: _NextHttp) -> None:
+        if agent.http is not None and agent.http is not to.http:
+            await agent.http.close()
+        agent.http, agent.metrics = to.http, to.metrics
+        if to.http is not None:
+            to.http.token = to.token
 
     # -- the end ---------------------------------------------------------------------------------
 

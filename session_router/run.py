@@ -145,7 +145,7 @@ class Service:
             config = self._load()
             _is_still_there(self.roster.config)
             wanted = {settings.name: settings for settings in self._wanted(config)}
-            if not any([self.roster.has_something_to_serve(settings) for settings in wanted.values()]):
+            if not [name for name, each in wanted.items() if self.roster.has_something_to_serve(each)]:
                 raise NothingToServe
         except ConfigError as error:
             log.error("the config was not read again, everything goes on as before: %s", error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -200,6 +201,43 @@ def test_another_data_dir_at_sighup_waits_for_a_restart_with_all_that_is_in_it(w
     assert not (world.folder / "elsewhere").exists()
 
 
+def test_a_taken_port_at_sighup_changes_nothing_of_the_agent(world: World) -> None:
+    line, port = world.line("mohe"), free_port()
+    world.config(http_agent(port))
+    run = world.start()
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        world.config(http_agent(taken.getsockname()[1]).replace("['alice']", "['alice', 'bob']"))
+        run.tell(signal.SIGHUP)
+        assert "cannot be used" in run.says("agent mohe was not changed")["message"]
+
+        assert call(port, "GET", "/healthz", token=None)[0] == 200
+        line.says("bob", "hello")
+        run.says("refused")
+
+
+def test_another_port_and_another_token_at_sighup_count_at_once(world: World) -> None:
+    line, first, second = world.line("mohe"), free_port(), free_port()
+    world.config(http_agent(first))
+    world.env["OTHER_TOKEN"] = "another-token"
+    run = world.start()
+
+    world.config(http_agent(second))
+    run.tell(signal.SIGHUP)
+    run.says("the config was read again")
+    assert call(second, "GET", "/active")[0] == 404
+    with pytest.raises(ConnectionRefusedError):
+        call(first, "GET", "/healthz")
+
+    world.config(http_agent(second).replace("BOT_TOKEN", "OTHER_TOKEN"))
+    run.tell(signal.SIGHUP)
+    run.says("the config was read again", times=2)
+    assert call(second, "GET", "/active")[0] == 401
+    assert call(second, "GET", "/active", token="another-token")[0] == 404
+    line.says("alice", "hello")
+    assert line.hears("alice") == "Hello from the fake."
+
+
 # -- the HTTP port -------------------------------------------------------------------------------
 
 
@@ -213,6 +251,7 @@ def test_the_port_answers_on_loopback_and_with_the_token_only(world: World) -> N
     for method, path in (("GET", "/metrics"), ("POST", "/send"), ("GET", "/active"), ("DELETE", "/active")):
         assert call(port, method, path, token=None)[0] == 401
         assert call(port, method, path, token="wrong")[0] == 401
+        assert call(port, method, path, token="\xff")[0] == 401
     assert call(port, "GET", "/nosuch", token=None)[0] == 401
     assert call(port, "GET", "/nosuch")[0] == 404
     assert call(port, "POST", "/send", body={"txt": "x"})[0] == 400

@@ -599,26 +599,28 @@ async def test_what_is_written_to_the_bot_alone_between_two_processes_is_heard_o
     server: Server, tmp_path: Path, leave: str
 ) -> None:
     places = tmp_path / "places.json"
-    async with person(server, "alice") as alice, proxy(server.port) as wire:
-        async with bot(server, port=wire.port, places=places) as before:
-            alice.says(before.account.jid, "before", id="d1")
-            await before.hears("before")
-            if leave == "killed":
-                # The server goes on with the dead session: what comes is for whoever would resume it.
-                wire.refusing = True
-                wire.cut()
-            else:
-                await before.channel.close()
-            alice.says(before.account.jid, "between", id="d2")
-            await alice.settled()
-            async with bot(server, places=places, answer_missed=0.0) as after:
-                assert not (await after.hears("between")).delayed
-                alice.says(after.account.jid, "after", id="d3")
-                await after.hears("after")
-                heard = [*before.inbox.items, *after.inbox.items]
+    async with (
+        person(server, "alice") as alice, proxy(server.port) as wire,
+        bot(server, port=wire.port, places=places) as before,
+    ):  # fmt: skip
+        alice.says(before.account.jid, "before", id="d1")
+        await before.hears("before")
+        if leave == "killed":
+            # The server goes on with the dead session: what comes is for whoever would resume it.
+            wire.refusing = True
+            wire.cut()
+        else:
+            await before.channel.close()
+        alice.says(before.account.jid, "between", id="d2")
+        await alice.settled()
+        async with bot(server, places=places, answer_missed=0.0) as after:
+            assert not (await after.hears("between")).delayed
+            alice.says(after.account.jid, "after", id="d3")
+            await after.hears("after")
+            heard = [*before.inbox.items, *after.inbox.items]
 
-                assert len({message.id for message in heard if message.text == "before"}) == 1
-                assert [m.text for m in after.inbox.items if m.text != "before"] == ["between", "after"]
+            assert len({message.id for message in heard if message.text == "before"}) == 1
+            assert [m.text for m in after.inbox.items if m.text != "before"] == ["between", "after"]
 
 
 async def test_a_text_that_a_crashed_process_had_brought_to_its_room_is_not_sent_again(
