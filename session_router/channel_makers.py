@@ -17,11 +17,13 @@ from session_router.agent_config import AgentConfig
 
 @dataclass(frozen=True, slots=True)
 class ChannelState:
-    """How a connection stands: ``up`` when messages come and go; ``connects`` counts how often it was made."""
+    """How a connection stands: ``up`` when messages come and go in every place of it; ``connects`` counts how often it
+    was made; ``stuck`` says that a person has to act, after which ``start`` tries again."""
 
     word: str
     up: bool
     connects: int
+    stuck: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ class Making:
 
 
 class Running(Channel, Protocol):
-    """A channel that is started and stopped. ``start`` returns at once and connects by itself; ``close`` with ``drain``
-    lets out what is under way, and otherwise leaves at once."""
+    """A channel that is started and stopped. ``start`` returns at once and connects by itself, or tries again where it
+    is stuck; ``close`` with ``drain`` lets out what is under way, and otherwise leaves at once."""
 
     async def start(self) -> None: ...
 

@@ -32,10 +32,6 @@ log = logging.getLogger("session_router.run")
 CHANNEL_CLOSE = 5.0
 """Seconds for a channel to say good-bye."""
 
-REFUSED = "refused"
-"""The state of a channel whose account was refused."""
-
-
 @dataclass(frozen=True, slots=True)
 class _NextHttp:
     """What a reload makes of an agent's port: none, the one of now (perhaps with another token), or a new one."""
@@ -215,9 +211,12 @@ class Roster:
         await self._move_http(agent, moved)
         for kind, new in made.items():
             running, state = agent.made[kind], agent.states.get(kind)
-            # One that was refused waits for a person, who has just told us to look again.
-            if new.identity == running.identity and (state is None or state.word != REFUSED):
+            if new.identity == running.identity:
                 agent.made[kind] = replace(new, channel=running.channel)
+                if state is not None and state.stuck:  # it waits for a person, who has just told us to look again
+                    is_other = True
+                    log.info("%s of %s is tried again", kind, agent.name, extra={"agent": agent.name, "channel": kind})
+                    await _start_channel(settings, agent.made[kind])
                 continue
             is_other = True
             log.info("%s of %s connects anew", kind, agent.name, extra={"agent": agent.name, "channel": kind})

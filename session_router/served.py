@@ -65,7 +65,8 @@ class Served:
         self.states[kind] = state
         if self.metrics is not None:
             self.metrics.channel_changed(kind, state)
-        if state.up != (before is not None and before.up):  # what happens on the way the channel logs itself
+        # What happens on the way the channel logs itself.
+        if (state.up, state.stuck) != ((before.up, before.stuck) if before is not None else (False, False)):
             log.info("%s of %s: %s", kind, self.name, state.word, extra={"agent": self.name, "channel": kind})
 
     @property

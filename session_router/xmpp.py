@@ -14,7 +14,7 @@ from session_router.config_errors import ConfigError, Problem
 if TYPE_CHECKING:
     from channels.xmpp import Connection, Timing, XmppAccount, XmppChannel
     from fsm.ports import Clock
-    from session_router.channel_makers import Made, Making
+    from session_router.channel_makers import ChannelState, Made, Making
 
 KIND = "xmpp"
 
@@ -63,15 +63,15 @@ def make(making: Making, timing: Timing | None = None) -> Made | None:
     settings = making.settings
     if not settings.jid:
         return None
-    from channels.xmpp import State, XmppChannel
-    from session_router.channel_makers import ChannelState, Made
+    from channels.xmpp import XmppChannel
+    from session_router.channel_makers import Made
 
     account = replace(account_of(settings, making.environ), places=making.folder / f"xmpp-{settings.name}.json")
     if timing is not None:
         account = replace(account, timing=timing)
 
     def report(now: Connection) -> None:
-        making.report(ChannelState(now.state.value, now.state is State.JOINED, now.link))
+        making.report(state_of(now))
 
     channel = XmppChannel(account, making.receive, clock=making.clock, on_state=report)
     rooms = settings.all_rooms
@@ -80,6 +80,17 @@ def make(making: Making, timing: Timing | None = None) -> Made | None:
         settings.jid, settings.secret(making.environ), account.nick, account.rooms, account.trust_nicks, settings.xmpp
     )  # fmt: skip
     return Made(KIND, channel, label, identity, rooms, warnings_of(settings))
+
+
+def state_of(now: Connection) -> ChannelState:
+    """Up is in every room: one that does not let us in is as little noticed by the people in it as a lost link."""
+    from channels.xmpp import Standing, State
+    from session_router.channel_makers import ChannelState
+
+    out = [room.address for room in now.rooms if room.standing in (Standing.OUT, Standing.GONE)]
+    if now.state is State.JOINED and out:
+        return ChannelState(f"out of {', '.join(out)}", False, now.link, stuck=True)
+    return ChannelState(now.state.value, now.state is State.JOINED, now.link, stuck=now.state is State.REFUSED)
 
 
 def warnings_of(settings: AgentConfig) -> tuple[str, ...]:

@@ -120,7 +120,8 @@ class XmppChannel:
         return self._now
 
     async def start(self) -> None:
-        """Begin to connect, and return; :meth:`reached` waits for what comes of it.
+        """Begin to connect, or try again what a person may have mended meanwhile: an account or a room that refused us.
+        It returns at once; :meth:`reached` waits for what comes of it.
 
         Raises :class:`XmppMissing` without the library, ``ValueError`` for an address that cannot be one, and
         what the account's ``password`` raises.

@@ -126,6 +126,11 @@ def was_technical(now: Connection, event: RoomLost) -> bool:
     return event.cause is Cause.TECHNICAL
 
 
+def has_a_room_out(now: Connection, event: Started) -> bool:
+    """A room does not let us in, and a person asks to try again."""
+    return any(room.standing is Standing.OUT for room in now.rooms)
+
+
 def is_wanted(now: Connection, event: RoomRetryDue) -> bool:
     """The room is still waiting to be entered."""
     return (room := now.room(event.room)) is not None and room.standing is Standing.WANTED
@@ -146,6 +151,13 @@ def begin(now: Connection, event: Started) -> Outcome:
         FailOutput((room.address,), room.reason, True) for room in now.rooms if room.standing is Standing.GONE
     )
     return then, (HoldOutput(("", *_enterable(now))), *gone, *opened)
+
+
+def try_again(now: Connection, event: Started) -> Outcome:
+    """Try the rooms once more that did not let us in, and hold what is to be said there."""
+    out = tuple(room.address for room in now.rooms if room.standing is Standing.OUT)
+    rooms = tuple(_entering(room) if room.address in out else room for room in now.rooms)
+    return replace(now, rooms=rooms), (HoldOutput(out), *(EnterRoom(room, now.timing.join) for room in out))
 
 
 def connect(now: Connection, event: BackoffOver) -> Outcome:
@@ -340,6 +352,7 @@ TABLE = (
     on(EVERYWHERE,      FROM_LINK,       SAME,        ignore,              is_of_another_link),
 
     on(ASLEEP,          Started,         CONNECTING,  begin),
+    on(UP,              Started,         JOINING,     try_again,           has_a_room_out),
     on((CONNECTING, BACKING_OFF, *UP), Started, SAME, ignore),
     on(OFFLINE,         Stopped,         SAME,        ignore),
     on((CONNECTING, BACKING_OFF, REFUSED, *UP), Stopped, OFFLINE, disconnect),

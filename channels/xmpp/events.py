@@ -30,7 +30,7 @@ class Standing(Enum):
     """Entered; what was missed is being read."""
     IN = "in"
     OUT = "out"
-    """It does not let us in. The next new session tries again."""
+    """It does not let us in. The next new session tries again, and so does a start."""
     GONE = "gone"
     """It was destroyed. It is never tried again: joining would make a new room, with us as its owner."""
 

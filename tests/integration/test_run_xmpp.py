@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fake_llm import Answer
-from tests.support.running import GatedLLM, World, free_port
+from tests.support.running import GatedLLM, World, call, free_port
 from tests.support.xmpp_people import person, said
 from tests.support.xmpp_servers import HOST, Prosody, Server, running
 
@@ -97,6 +97,31 @@ async def test_what_is_written_directly_to_a_killed_bot_is_answered_once_it_runs
         alice.says(f"bot@{HOST}", "after", id="after")
         await asyncio.to_thread(again.says, "replied", 2)
     assert [text for (text,) in world.store("SELECT text FROM inbox ORDER BY rowid")] == ["before", "between", "after"]
+
+
+async def test_a_bot_that_was_put_out_of_its_room_is_not_up_and_goes_in_again_when_told_to(
+    world: World, server: Server
+) -> None:
+    world.config(bot(server.port, f"http_port = {(port := free_port())}\nhttp_token_env = 'BOT_TOKEN'\n"))
+    async with person(server, "bob") as bob:  # whoever makes the room is its owner
+        await bob.joins(room := f"put-out@rooms.{HOST}", "bob")
+        file = world.folder / "session-router.toml"
+        file.write_text(file.read_text().replace(ROOM, room))
+        run = world.start()
+        await asyncio.to_thread(run.says, "xmpp of bot: joined")
+
+        async def up() -> str:
+            text = (await asyncio.to_thread(call, port, "GET", "/metrics"))[1]
+            return next(line[-3:] for line in text.splitlines() if line.startswith("session_router_channel_up{"))
+
+        assert await up() == "1.0"
+        await bob.admin(room, "nick='xiaomo' role='none'")
+        await asyncio.to_thread(run.says, f"xmpp of bot: out of {room}")
+        assert await up() == "0.0"
+
+        run.tell(signal.SIGHUP)
+        await asyncio.to_thread(run.says, "xmpp of bot: joined", 2)
+        assert await up() == "1.0"
 
 
 async def test_doctor_logs_in_and_enters_the_rooms(world: World, server: Server) -> None:

@@ -290,6 +290,15 @@ async def test_a_wrong_password_is_tried_once(server: Server) -> None:
         assert our.channel.connection.link == 1
 
 
+async def test_an_account_that_was_refused_is_tried_again_when_started_again(server: Server) -> None:
+    passwords = ["wrong", "pw-bot"]
+    async with bot(server, start=False, password=lambda: passwords.pop(0)) as our:
+        await our.starts(State.REFUSED)
+
+        assert await our.starts(State.JOINED) is State.JOINED
+        await our.sends("alice@xmpp.test", "back")
+
+
 async def test_a_second_client_of_the_same_address_ends_the_first_for_good(server: Server) -> None:
     async with bot(server) as first, bot(server) as second:
         await first.reaches(State.REFUSED)

@@ -241,6 +241,19 @@ def test_a_bot_that_was_put_out_by_a_fault_comes_back_and_one_by_a_person_does_n
     assert (story.standing(A), story.standing(B)) == (Standing.OUT, Standing.IN)
 
 
+def test_a_start_tries_again_the_rooms_that_we_were_put_out_of_and_no_other() -> None:
+    story = joined(A, B)
+    story.sees(RoomLost(1, A, Cause.KICKED, "", 0.0))
+    assert story.owed
+
+    assert story.sees(Started()) is JOINING
+    assert story.owed == [HoldOutput((A,)), EnterRoom(A, 30.0)]
+    assert story.sees(RoomEntered(1, A), RoomCaughtUp(1, A)) is JOINED
+    assert story.owed == [CatchUp(A), ReleaseOutput((A,), fresh=True)]
+    assert story.sees(Started(), RoomLost(1, B, Cause.DESTROYED, "", 0.0), Started()) is JOINED
+    assert story.standing(B) is Standing.GONE
+
+
 @pytest.mark.parametrize("cause", [cause for cause in Cause if cause is not Cause.DESTROYED])
 def test_a_text_that_comes_back_after_a_kick_is_no_reason_to_go_in_again(cause: Cause) -> None:
     story = Story(A)
