@@ -5,16 +5,27 @@ Identity is what the channel could prove (a real address, an occupant id); a nic
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
 from fsm.agent import Agent, Group, in_room, room_of
+from fsm.conversation import State
+from fsm.language.recognise import Kind, recognise
+from fsm.language.spans import INVISIBLE
 from fsm.ports import Inbound
 from fsm.values import Value
 
 FEW = 10_000
 """Senders of whom the door may remember something without asking whether it still matters."""
+
+RATE_SECONDS = 60
+"""What a rate is counted over."""
+
+_UNSEEN = re.compile(f"[{INVISIBLE}]")
+_BLANK = re.compile(rf"[\s{INVISIBLE}]*")
 
 
 class Verdict(Enum):
@@ -49,6 +60,8 @@ class Gatekeeper:
     rest of an idle conversation."""
     room: int = FEW
     """Senders in ``recent`` before the quiet ones are looked for."""
+    told: dict[str, float] = field(default_factory=dict)
+    """When each sender was told last that it is too much: a flood is not answered with a flood."""
     in_a_row: dict[str, set[str]] = field(default_factory=dict)
     """By room, the ids of the bots' messages that are answered or may be, since a person spoke."""
 
@@ -58,7 +71,7 @@ class Gatekeeper:
             return Admission(Verdict.DROP)
         if message.edited:
             return Admission(Verdict.CONTEXT, "why_edited")
-        if not message.text.strip():
+        if _BLANK.fullmatch(message.text):
             return Admission(Verdict.DROP, "why_blank")
         group = self.agent.groups.get(room_of(message.channel), Group()) if in_room(message.channel) else None
         refusal = self._identity(message, group)
@@ -81,7 +94,7 @@ class Gatekeeper:
         if len(message.text) > limits.message_chars:
             return Admission(Verdict.REFUSE, "why_too_long", tell=True)
         if self._too_many(message):
-            return Admission(Verdict.REFUSE, "why_too_many", tell=True)
+            return Admission(Verdict.REFUSE, "why_too_many", tell=self._is_to_be_told(message))
         return Admission(Verdict.ANSWER, counted=counted)
 
     def not_answered(self, channel: str, message_id: str) -> None:
@@ -95,6 +108,8 @@ class Gatekeeper:
             self.not_answered(message.channel, message.id)
         if (times := self.recent.get(who := _sender(message))) and look.verdict is Verdict.ANSWER:
             self.recent[who] = times[:-1]
+        if look.tell and look.reason == "why_too_many":
+            self.told.pop(who, None)
 
     def is_owed(self, message: Inbound) -> bool:
         """Whether a reply is owed for reasons of the message itself: a direct chat, or a mention."""
@@ -121,18 +136,30 @@ class Gatekeeper:
         return message.bot or bare(message.real_jid or message.sender) in folded(self.agent.bots)
 
     def _too_many(self, message: Inbound) -> bool:
-        limit = self.agent.limits.rate_limit
-        if limit <= 0:
-            return False
         who = _sender(message)
-        times = tuple(at for at in self.recent.get(who, ()) if at > message.at - 60)
-        if len(times) >= limit:
-            return True
-        self.recent[who] = (*times, message.at)
+        if self.agent.limits.rate_limit <= 0 or self._counted(who, message.at):
+            return False
+        # What ends a turn is what people need just then; it has a rate of its own.
+        stops = recognise(message.text, State.IDLE, self.agent.words).kind is Kind.STOP
+        return not (stops and self._counted(f"{who}\n/stop", message.at))
+
+    def _counted(self, who: str, at: float) -> bool:
+        """Count one more, unless that is too many."""
+        times = tuple(before for before in self.recent.get(who, ()) if before > at - RATE_SECONDS)
+        if len(times) >= self.agent.limits.rate_limit:
+            return False
+        self.recent[who] = (*times, at)
         if len(self.recent) > self.room:  # senders come and go: forget those who have been quiet a minute
-            self.recent = {w: t for w, t in self.recent.items() if t and t[-1] > message.at - 60}
+            self.recent = {w: t for w, t in self.recent.items() if t and t[-1] > at - RATE_SECONDS}
             self.room = max(FEW, 2 * len(self.recent))
-        return False
+        return True
+
+    def _is_to_be_told(self, message: Inbound) -> bool:
+        who, since = _sender(message), message.at - RATE_SECONDS
+        if not self.is_owed(message) or self.told.get(who, since) > since:
+            return False
+        self.told = {w: at for w, at in self.told.items() if at > since} | {who: message.at}
+        return True
 
 
 def _sender(message: Inbound) -> str:
@@ -151,18 +178,29 @@ def folded(addresses: frozenset[str]) -> frozenset[str]:
 
 
 def mentions(text: str, names: tuple[str, ...]) -> bool:
-    """``@name`` anywhere, or a name at the very start, where people address each other."""
-    lower = text.casefold().lstrip()
-    for name in names:
-        name = name.casefold()
-        if lower.startswith(name) and not _continues(lower, len(name), name):
+    """``@name`` anywhere, or a name at the very start, where people address each other; in any letter case and width,
+    whatever unseen characters stand between."""
+    said = _as_seen(text).lstrip()
+    for name in _names_as_seen(names):
+        if said.startswith(name) and not _continues(said, len(name), name):
             return True
-        at = lower.find("@" + name)
+        at = said.find("@" + name)
         while at >= 0:
-            if not _continues(lower, at + 1 + len(name), name):
+            if not _continues(said, at + 1 + len(name), name):
                 return True
-            at = lower.find("@" + name, at + 1)
+            at = said.find("@" + name, at + 1)
     return False
+
+
+def _as_seen(text: str) -> str:
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", _UNSEEN.sub("", text))
+    return text.casefold()
+
+
+@lru_cache(maxsize=64)
+def _names_as_seen(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(seen for name in names if (seen := _as_seen(name)))
 
 
 def _continues(text: str, end: int, name: str) -> bool:
