@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import click
 
 from session_router.cli.conventions import WRONG, Command, Option, Problem, config_option, run
@@ -32,6 +34,9 @@ from session_router.cli.spoken import Both, environ
 )
 @click.pass_context
 def run_(ctx: click.Context, config_file: str | None, names: tuple[str, ...], log_format: str) -> None:
+    if hasattr(signal, "SIGHUP"):
+        # Until the config is read there is nothing to read again, and it would end the process.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from session_router.config import Config, ConfigError, load
     from session_router.logs import log_to
     from session_router.run import Service

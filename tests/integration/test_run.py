@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -149,6 +151,25 @@ def test_sighup_takes_an_agent_out_and_brings_it_back_with_what_was_left(world: 
     assert run.ends() == 0
     assert line.rest() == []
     assert not [entry for entry in run.log if entry["level"] == "error"], run.raw
+
+
+def test_sighup_while_it_is_still_being_loaded_does_not_end_it(world: World) -> None:
+    world.config("")
+    code = (
+        "import os, signal, sys\n"
+        "class Told:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'session_router.run':\n"
+        "            os.kill(os.getpid(), signal.SIGHUP)\n"
+        "sys.meta_path.insert(0, Told())\n"
+        "from session_router.cli import main\n"
+        "sys.exit(main(['run']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=world.env, cwd=world.folder, text=True, capture_output=True, check=False
+    )
+
+    assert (done.returncode, "no agent has a channel" in done.stderr) == (2, True), done.stderr
 
 
 def test_a_wrong_config_at_sighup_changes_nothing(world: World) -> None:
