@@ -28,6 +28,9 @@ class Inbox:
         self._by_stanza_id: Recent[tuple[str, str], None] = Recent()
         self._by_message_id: Recent[tuple[str, str], None] = Recent()
         """Of messages that came without a stanza id."""
+        self._by_origin_id: Recent[tuple[str, str, str], None] = Recent()
+        """With channel and sender. A client that does not know whether its message arrived sends it again under the
+        same one; plain ids some clients count from 1 in every session."""
         self.reported: Recent[tuple[str, str], str] = Recent()
 
     def put(self, heard: Heard, taken: Callable[[], None] | None = None) -> bool:
@@ -38,6 +41,11 @@ class Inbox:
         message_id = f"{heard.address}\n{heard.message_ids[0]}" if heard.message_ids else ""
         if message_id and (channel, message_id) in self._by_message_id:
             return False
+        origin = (channel, heard.inbound.sender, heard.origin_id)
+        if heard.origin_id and not heard.inbound.edited:
+            if origin in self._by_origin_id:
+                return False
+            self._by_origin_id[origin] = None
         if heard.stanza_id:
             self._by_stanza_id[channel, heard.stanza_id] = None
         elif message_id:

@@ -219,12 +219,14 @@ class Known:
 class Heard:
     """A message, and what else its stanza says. ``stanza_id`` is the proven one of room or account;
     ``message_ids`` are those that the sender gave it (one or two, or none), ``address`` is his full one;
+    ``origin_id`` is the first of them where he says that it is his message's alone, and it is proven who he is;
     ``receipt`` is the id under which he wants to know that it came."""
 
     inbound: Inbound
     address: str
     message_ids: tuple[str, ...]
     stanza_id: str
+    origin_id: str = ""
     receipt: str = ""
 
 
@@ -280,7 +282,7 @@ def read_room_message(
         delayed=stamp is not None or (archived is not None and archived.at < answer_from),
         edited=corrects is not None,
     )
-    return Heard(inbound, address, message_ids, stanza_id)
+    return Heard(inbound, address, message_ids, stanza_id, _origin_id(xml) if jid or occupant_id else "")
 
 
 def read_direct_message(
@@ -295,7 +297,7 @@ def read_direct_message(
     body = xml.findtext(f"{CLIENT}body") or ""
     if xml.get("type", "normal") not in ("chat", "normal") or not body or "@" not in bare(address):
         return None
-    sender, nick, jid, reply_to = bare(address), "", bare(address), bare(address)
+    sender, nick, jid, reply_to, proven = bare(address), "", bare(address), bare(address), True
     if room is not None:
         nick = resource(address)
         if not nick:  # an invitation or a notice of the room itself
@@ -304,6 +306,7 @@ def read_direct_message(
         occupant = Occupant() if archived else room.occupants.get(nick, Occupant())
         jid = occupant.jid
         sender, reply_to = jid or occupant.id or f"{room.address}/{nick}", f"{room.address}/{nick}"
+        proven = bool(jid or occupant.id)
     elif xml.find(f"{MUC_USER}x") is not None:  # an invitation, or an occupant of a room that is not ours
         return None
     stanza_id = archived.id if archived else _stanza_id(xml, known.me) if known.stanza_ids else ""
@@ -324,7 +327,10 @@ def read_direct_message(
         edited=corrects is not None,
     )
     wants_receipt = xml.find(f"{RECEIPTS}request") is not None and archived is None
-    return Heard(inbound, address, message_ids, stanza_id, xml.get("id", "") if wants_receipt else "")
+    return Heard(
+        inbound, address, message_ids, stanza_id, _origin_id(xml) if proven else "",
+        xml.get("id", "") if wants_receipt else "",
+    )  # fmt: skip
 
 
 def is_subject(xml: Element) -> bool:
@@ -363,9 +369,12 @@ def _stanza_id(xml: Element, by: str) -> str:
 
 def _message_ids(xml: Element) -> tuple[str, ...]:
     """The origin id, which no server changes, before the stanza's own."""
+    return tuple(dict.fromkeys(id for id in (_origin_id(xml), xml.get("id", "")) if id))
+
+
+def _origin_id(xml: Element) -> str:
     origin = xml.find(f"{SID}origin-id")
-    ids = (origin.get("id", "") if origin is not None else "", xml.get("id", ""))
-    return tuple(dict.fromkeys(id for id in ids if id))
+    return origin.get("id", "") if origin is not None else ""
 
 
 def _reported_id(

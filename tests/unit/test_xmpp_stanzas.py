@@ -159,6 +159,27 @@ async def test_a_message_id_used_again_counts_only_without_a_stanza_id(stream: S
     assert [message.text for message in heard] == ["n1", "n2", "n3"]
 
 
+async def test_a_message_that_its_sender_sends_again_under_its_origin_id_is_one_and_two_peoples_are_two(
+    stream: Stream,
+) -> None:
+    stream.joined("Alice", "alice@example.org/phone")
+    stream.joined("Bob", "bob@example.org/phone")
+    stream.joined("Nobody", "")
+    numbers = itertools.count()
+
+    def sent(nick: str, body: str, more: str = "") -> str:
+        stanza_id = f"<stanza-id xmlns='urn:xmpp:sid:0' id='s{next(numbers)}' by='{ROOM}'/>"
+        return said(nick, body, f"<origin-id xmlns='urn:xmpp:sid:0' id='o1'/>{stanza_id}{more}", id="o1")
+
+    edit = "<replace xmlns='urn:xmpp:message-correct:0' id='o1'/>"
+    heard = await stream.after(
+        sent("Alice", "one"), sent("Alice", "one"), sent("Bob", "two"), sent("Nobody", "three"), sent("Nobody", "four"),
+        sent("Alice", "edit", edit),
+    )  # fmt: skip
+
+    assert [message.text for message in heard] == ["one", "two", "three", "four", "edit"]
+
+
 async def test_a_stamp_of_our_own_server_on_a_direct_message_means_late_not_old(stream: Stream) -> None:
     delay = "<delay xmlns='urn:xmpp:delay' from='example.org' stamp='2026-01-14T08:00:00Z'/>"
 
