@@ -75,10 +75,12 @@ def _shown(option: str, args: list[str]) -> str:
     "send", cls=_TakesText,
     says=Both(
         "Say TEXT in the agent's groups, as the agent.\n\nWith SESSION_ID it is also written into that session as "
-        "[YOU], and for the next hour the groups lead there. Without, nothing is recorded. A running engine posts it "
-        "where the agent has an http_port; otherwise a second XMPP connection does.",
-        "以 agent 的身份在它的群里说 TEXT。\n\n给出 SESSION_ID 时还会以 [YOU] 写进该会话，并且此后一小时群聊都通向它；"
-        "不给则什么也不记录。agent 有 http_port 且引擎在运行时由引擎发送，否则另开一个 XMPP 连接。",
+        "[YOU], and the groups lead there for a while (active_session_ttl in the config, an hour). Without, nothing is "
+        "recorded. A running engine posts it where the agent has an http_port; otherwise a second XMPP connection "
+        "does.",
+        "以 agent 的身份在它的群里说 TEXT。\n\n给出 SESSION_ID 时还会以 [YOU] 写进该会话，并且此后一段时间"
+        "（配置里的 active_session_ttl，默认一小时）群聊都通向它；不给则什么也不记录。agent 有 http_port 且引擎在运行时"
+        "由引擎发送，否则另开一个 XMPP 连接。",
     ),
     examples=("send hello", "send hello ses_dd36b73a4ffeUI3Vros5ub9e1D --agent mohe", "send -- -rf ses_b"),
 )  # fmt: skip
@@ -100,7 +102,7 @@ def send(text: str, session_id: str | None, agent_name: str | None, config_file:
 
         print_json(asdict(sent))
     else:
-        click.echo(_confirmed(sent))
+        click.echo(_confirmed(sent, settings.to_agent().limits.active_session_ttl))
 
 
 def _agent(config_file: str | None, name: str | None) -> tuple[Config, AgentConfig]:
@@ -111,12 +113,15 @@ def _agent(config_file: str | None, name: str | None) -> tuple[Config, AgentConf
     return config, agent_of(config, name)
 
 
-def _confirmed(sent: Sent) -> str:
+def _confirmed(sent: Sent, leads: float) -> str:
+    from fsm.language.texts import duration
+
     rooms = ", ".join(sent.rooms)
     session = f"{sent.title} ({sent.session})" if sent.title else sent.session
     if sent.recorded:
-        return spoken(f"Sent as {sent.agent} in {rooms}; recorded in {session}, where its groups lead for an hour.",
-                      f"已以 {sent.agent} 的身份发到 {rooms}；已记入 {session}，一小时内群聊通向它。")  # fmt: skip
+        until = duration(language(), leads)
+        return spoken(f"Sent as {sent.agent} in {rooms}; recorded in {session}, where its groups lead for {until}.",
+                      f"已以 {sent.agent} 的身份发到 {rooms}；已记入 {session}，{until}内群聊通向它。")  # fmt: skip
     there = session or spoken("the session that was active last", "最近活动的会话")
     return spoken(f"Sent as {sent.agent} in {rooms}; nothing was recorded, its groups lead to {there} as before.",
                   f"已以 {sent.agent} 的身份发到 {rooms}；没有记录，群聊仍通向 {there}。")  # fmt: skip
@@ -140,7 +145,7 @@ async def _send(config: Config, settings: AgentConfig, text: str, session_id: st
 
 async def _is_no_session(config: Config, text: str) -> None:
     """A session id in the text's place: the text was forgotten."""
-    from session_router.compose import reading
+    from session_router.cli.reading import reading
 
     async with reading(config) as (_, sessions):
         if await sessions.find(text) is not None:
@@ -209,8 +214,8 @@ async def _speaker(config: Config, settings: AgentConfig) -> AsyncIterator[Speak
     "active", cls=Command,
     says=Both(
         "Show the session that an agent's groups lead to since it last spoke from the command line.\n\nExit code 1 "
-        "when there is none, or its hour is over.",
-        "显示 agent 上次从命令行发言后，群聊通向的会话。\n\n没有记录或已过一小时时退出码为 1。",
+        "when there is none, or its time is over.",
+        "显示 agent 上次从命令行发言后，群聊通向的会话。\n\n没有记录或已过时限时退出码为 1。",
     ),
     examples=("active", "active --agent mohe --json"),
 )  # fmt: skip
@@ -223,12 +228,14 @@ def active(agent_name: str | None, config_file: str | None, as_json: bool) -> in
 
     from fsm.language.texts import age
     from session_router import cli_bridge
+    from session_router.cli.reading import reading
     from session_router.clock import SystemClock
 
     async def look() -> cli_bridge.Active | None:
-        if not config.store.path.exists():
-            return None
-        async with _speaker(config, settings) as speaker:
+        async with reading(config) as (store, sessions):
+            if store is None:
+                return None
+            speaker = cli_bridge.Speaker(settings.to_agent(), settings.all_rooms, sessions)
             return await cli_bridge.active(speaker, SystemClock().now())
 
     found = run(look())
@@ -242,7 +249,7 @@ def active(agent_name: str | None, config_file: str | None, as_json: bool) -> in
     click.echo(f"{settings.name}: {title}{found.source or '-'} · {age(language(), found.age)} · {found.session}")
     if not found.valid:
         remark(spoken("It does not count any more: too old, or the session is gone.",
-                      "已经失效：超过一小时，或会话已不在。"))  # fmt: skip
+                      "已经失效：太久了，或会话已不在。"))  # fmt: skip
         return FAILED
     return 0
 

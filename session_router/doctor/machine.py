@@ -10,12 +10,12 @@ from pathlib import Path
 
 from fsm.ports import StoreError
 from session_router.config import Config
+from session_router.config_sources import read_toml
 from session_router.doctor.finding import Finding, counted, others_may_read, spoken
 from storage.schema import VERSION, check_file, explain
 
 YEAR_2024 = 1704067200.0
 """Unix seconds. A wall clock before it was never set."""
-
 
 
 
@@ -25,6 +25,16 @@ def config_file(config: Config) -> Iterable[Finding]:
         yield Finding(
             "ok", what, spoken(f"no file, so the defaults; agent: {agents}", f"没有文件，用默认值；agent：{agents}")
         )
+        return
+    if not read_toml(config.file):
+        yield Finding(
+            "warning",
+            what,
+            spoken(f"nothing stands in {config.file}, so the defaults; agent: {agents}",
+                   f"{config.file} 里什么也没有，用默认值；agent：{agents}"),
+            spoken("Write one with `session-router init --force`, or delete it.",
+                   "用 `session-router init --force` 写一份，或删掉它。"),
+        )  # fmt: skip
         return
     yield Finding("ok", what, spoken(f"{config.file}; agents: {agents}", f"{config.file}；agent：{agents}"))
     servers = (config.sources.opencode_server, config.sources.hermes_gateway)

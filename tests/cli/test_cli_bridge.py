@@ -171,6 +171,16 @@ def test_without_a_session_the_record_of_before_is_named_and_kept(bots: Bots) ->
     assert bots.world.store("SELECT * FROM state_meta") == before
 
 
+def test_how_long_the_groups_lead_there_is_what_the_config_says(bots: Bots) -> None:
+    assert "where its groups lead for 60 minutes." in bots.send(["send", "hi", "ses_a"]).stdout
+
+    bots.world.env["SESSION_ROUTER_AGENTS__MOHE__ACTIVE_SESSION_TTL"] = "30"
+    try:
+        assert "where its groups lead for 30 seconds." in bots.send(["send", "hi", "ses_a"]).stdout
+    finally:
+        del bots.world.env["SESSION_ROUTER_AGENTS__MOHE__ACTIVE_SESSION_TTL"]
+
+
 def test_for_programs_there_is_json(bots: Bots) -> None:
     sent = json.loads(bots.says("send", "hi", "ses_b", "--json").stdout)
     assert sent == {

@@ -182,11 +182,14 @@ def test_a_store_that_may_only_be_read_is_read(talked: Home, crashed: bool) -> N
         done = [
             subprocess.run(talked.command(*words), env=talked.env, cwd=talked.folder, capture_output=True, text=True,
                            timeout=60, check=False, preexec_fn=_without_leave_to_write)
-            for words in (("conversations",), ("why", "console", "hmo"), ("sessions",), ("export", "console", "hmo"))
+            for words in (("conversations",), ("why", "console", "hmo"), ("sessions",), ("export", "console", "hmo"),
+                          ("active",))
         ]  # fmt: skip
     finally:
         for path in [folder, *folder.iterdir()]:
             path.chmod(0o755 if path.is_dir() else 0o644)
+    active = done.pop()
+    assert (active.returncode, "has no active session" in active.stderr) == (1, True), active.stderr
     assert [(one.returncode, one.stderr) for one in done] == [(0, "")] * 4
     assert done[0].stdout.startswith("assistant console hmo: idle")
     assert ("said in the wal" if crashed else "and then?") in done[1].stdout

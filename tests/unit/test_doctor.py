@@ -32,7 +32,7 @@ class Check:
         self.ticks = [1.0, 2.0]
         self.call = False
 
-    async def __call__(self, text: str = "") -> list[Finding]:
+    async def __call__(self, text: str = "language = 'en'") -> list[Finding]:
         file = self.folder / "session-router.toml"
         file.write_text(text)
         config = load(environ=self.environ, folder=self.folder)
@@ -41,10 +41,10 @@ class Check:
             config, self.environ, call=self.call, wall=lambda: self.wall, monotonic=lambda: next(ticks)
         )
 
-    async def about(self, what: str, text: str = "") -> list[Finding]:
+    async def about(self, what: str, text: str = "language = 'en'") -> list[Finding]:
         return [finding for finding in await self(text) if finding.what.startswith(what)]
 
-    async def one(self, what: str, text: str = "") -> Finding:
+    async def one(self, what: str, text: str = "language = 'en'") -> Finding:
         (finding,) = await self.about(what, text)
         return finding
 
@@ -89,6 +89,15 @@ def test_a_config_that_is_refused_is_reported_problem_by_problem(check: Check) -
     findings = refused(caught.value)
     assert levels(findings) == ["problem", "problem"]
     assert any("did you mean `language`" in finding.detail for finding in findings)
+
+
+@pytest.mark.parametrize("text", ["", "# to be filled in\n"])
+async def test_a_config_in_which_nothing_stands_is_a_warning(check: Check, text: str) -> None:
+    finding = await check.one("config", text)
+
+    assert finding.level == "warning"
+    assert "so the defaults" in finding.detail
+    assert finding.mend
 
 
 def test_the_worst_level_is_what_counts() -> None:
