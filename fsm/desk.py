@@ -102,7 +102,7 @@ class Desk:
         the door remembers whom it has let in."""
         self._prompts = other._prompts
         self.gatekeeper.recent, self.gatekeeper.room = other.gatekeeper.recent, other.gatekeeper.room
-        self.gatekeeper.in_a_row = other.gatekeeper.in_a_row
+        self.gatekeeper.in_a_row, self.gatekeeper.told = other.gatekeeper.in_a_row, other.gatekeeper.told
 
     # -- hearing ---------------------------------------------------------------------------------
 
