@@ -62,8 +62,8 @@ class Asks:
                 await self.answer(ask.id, False, NOBODY)
         for question in await self._api.get("/question", list[Question], directory=session.directory):
             if await self._root(question.session) == session.id:
-                await self._reply("question", question.id, {"answers": [[NO_CHOICE] for _ in question.questions]},
-                                  session.directory)
+                await self._reply(f"question/{question.id}/reply",
+                                  {"answers": [[NO_CHOICE] for _ in question.questions]}, session.directory)
 
     async def answer(self, ask_id: str, allow: bool, message: str = DENIED) -> bool:
         """Allow it this once, or refuse it; False where it is no longer asked."""
@@ -74,11 +74,22 @@ class Asks:
         # With a message the agent goes on and can say what it did not do; without, OpenCode just stops.
         body: dict[str, object] = {"reply": "once"} if allow else {"reply": "reject", "message": message}
         try:
-            return await self._reply("permission", ask_id, body, held[1])
+            return await self._reply(f"permission/{ask_id}/reply", body, held[1])
         except ApiFailure:
             del self._answered[ask_id]
             self._open.setdefault(ask_id, held)
             raise
+
+    async def refuse(self, session: Session) -> None:
+        """Refuse whatever ``session`` or a sub-agent of it still asks, though nothing runs there: OpenCode keeps what a
+        turn asked before it was stopped, and does it as soon as anybody allows it."""
+        self.forget(session.id)
+        for permission in await self._api.get("/permission", list[Permission], directory=session.directory):
+            if await self._root(permission.session) == session.id:
+                await self._reply(f"permission/{permission.id}/reply", {"reply": "reject"}, session.directory)
+        for question in await self._api.get("/question", list[Question], directory=session.directory):
+            if await self._root(question.session) == session.id:
+                await self._reply(f"question/{question.id}/reject", {}, session.directory)
 
     def forget(self, session_id: str) -> None:
         """The turn in that session is over."""
@@ -89,9 +100,9 @@ class Asks:
     def _of(self, session_id: str) -> set[str]:
         return {name for name, (ask, _, _) in self._open.items() if ask.session == session_id}
 
-    async def _reply(self, what: str, ask_id: str, body: object, directory: str | None) -> bool:
+    async def _reply(self, to: str, body: object, directory: str | None) -> bool:
         try:
-            await self._api.post(f"/{what}/{ask_id}/reply", body, Raw, directory=directory)
+            await self._api.post(f"/{to}", body, Raw, directory=directory)
         except ApiFailure as failure:
             if failure.kind == "absent":
                 return False

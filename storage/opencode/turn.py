@@ -119,6 +119,7 @@ class Turn:
             return self._done(now)
         if now.passed:
             raise now_passed(now)
+        await self._asks.refuse(self._session)  # what a turn that was cut off has left
         with suppress(TimeoutError):  # whatever happens from the start on; without events it goes as well
             async with asyncio.timeout(LOOK_EVERY):
                 await self._hears.wait()
@@ -132,12 +133,21 @@ class Turn:
         return self._judge(await self._whole())
 
     async def abort(self) -> None:
-        """Stop in OpenCode what this turn started there, if anything. Takes at most five seconds."""
+        """Stop in OpenCode what this turn started there, if anything, and refuse what it asks leave for. Takes at
+        most five seconds."""
         if self._running:
+            self._asks.forget(self._session.id)  # nobody can allow it from here on
             # wait() leaves the task alone when the caller is cancelled once more.
             await asyncio.wait({self._start(self._stop())}, timeout=ABORT_TIMEOUT)
 
     async def _stop(self) -> None:
+        await self._abort()
+        try:
+            await self._asks.refuse(self._session)
+        except ApiFailure as failure:  # the next turn in that session refuses it
+            log.warning("what is asked in OpenCode session %s could not be refused: %s", self._session.id, failure)
+
+    async def _abort(self) -> None:
         # More than once: a prompt that is not being worked on yet is not stopped by the first.
         while self._running:
             try:

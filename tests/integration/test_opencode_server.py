@@ -549,6 +549,67 @@ async def test_what_nobody_answers_in_time_is_not_allowed(
     assert "blue" not in reply.text
 
 
+@pytest.mark.parametrize("way", ["stopped", "too long"])
+@pytest.mark.parametrize("text", ["[read {}]", "[task read {}]"], ids=["itself", "sub-agent"])
+async def test_what_a_turn_asked_leave_for_is_refused_when_it_is_cut_off(
+    opencode: OpenCode, connect: Connect, tmp_path: Path, session: SessionInfo, way: str, text: str
+) -> None:
+    asks: asyncio.Queue[PermissionAsk] = asyncio.Queue()
+    server = connect(opencode, turn_timeout=5.0 if way == "too long" else 60.0)
+    talking = asyncio.create_task(server.talk(session.id, text.format(tmp_path / "x"), system="", call_id=f"{way}/1",
+                                              ask=asks.put_nowait))
+    async with asyncio.timeout(20):
+        ask = await asks.get()
+    if way == "stopped":
+        talking.cancel()
+    with pytest.raises(asyncio.CancelledError if way == "stopped" else ModelError):
+        await talking
+
+    assert await raw(opencode, "GET", f"/permission?directory={session.folder}") == []
+    assert not await server.answer(ask.id, True)
+    assert not await is_busy(opencode, session)
+
+
+async def test_what_was_asked_before_a_turn_is_none_of_its_asks(
+    server: OpenCodeServer, opencode: OpenCode, llm: FakeAgentLLM, tmp_path: Path, session: SessionInfo
+) -> None:
+    body = {"parts": [{"type": "text", "text": f"before it [read {tmp_path / 'x'}]"}]}
+    await raw(opencode, "POST", f"/session/{session.id}/prompt_async", body)
+
+    async def is_asked() -> bool:
+        return bool(await raw(opencode, "GET", f"/permission?directory={session.folder}"))
+
+    await until(is_asked)
+    await raw(opencode, "POST", f"/session/{session.id}/abort")
+    assert await is_asked(), "OpenCode goes on asking"
+    asks: list[PermissionAsk] = []
+
+    assert (await server.talk(session.id, "behind it", system="", call_id="before/1", ask=asks.append)).text == (
+        "echo: behind it")
+    assert asks == []
+    assert not await is_asked()
+
+
+async def test_an_old_choice_is_dropped_before_a_turn_begins(
+    server: OpenCodeServer, opencode: OpenCode, llm: FakeAgentLLM, session: SessionInfo
+) -> None:
+    body = {"parts": [{"type": "text", "text": "an old choice [question]"}]}
+    await raw(opencode, "POST", f"/session/{session.id}/prompt_async", body)
+
+    async def is_offered() -> bool:
+        return bool(await raw(opencode, "GET", f"/question?directory={session.folder}"))
+
+    await until(is_offered)
+    await raw(opencode, "POST", f"/session/{session.id}/abort")
+    assert await is_offered(), "OpenCode goes on offering it"
+    talking = asyncio.create_task(server.talk(session.id, "no choice [hold]", system="", call_id="old/1"))
+    await asked(llm, "no choice")
+
+    assert not await is_offered()
+    llm.release()
+    await talking
+
+
 async def test_a_choice_that_the_agent_offers_goes_back_to_it(server: OpenCodeServer, session: SessionInfo) -> None:
     reply = await server.talk(session.id, "choose [question]", system="", call_id="choose/1")
 

@@ -282,3 +282,31 @@ async def test_a_day_with_opencode_in_the_chat(room: Room, opencode: OpenCode, l
     said = await said_in(room, "alice")
     assert said.count("[console] [hold] will you be back?") == 1
     assert "[console] who are you?" not in said, "what a model of ours was told stays out of the agent's record"
+
+
+async def test_what_a_stopped_turn_asked_leave_for_can_be_allowed_by_nobody_afterwards(
+    room: Room, opencode: OpenCode, llm: FakeAgentLLM
+) -> None:
+    llm.hold_again()
+    await room.says("alice", "/new Dangerous")
+    await room.says("bob", "switch to session Dangerous")
+    await room.hears("alice")
+    await room.hears("bob")
+    stopped = await room.says("alice", "[bash touch stopped.txt]", wait=False)
+    (ask,) = await room.hears("alice")
+    assert "touch stopped.txt" in ask
+
+    await room.says("alice", "/stop")
+    assert await stopped.done is Disposition.STOPPED
+    assert await room.hears("alice") == ["Stopped."]
+    await room.says("alice", "/allow")
+    assert await room.hears("alice") == ["Nothing is waiting for permission."]
+    held = await room.says("bob", "[hold] good morning", wait=False)
+    await asked(llm, "good morning")
+    await room.says("bob", "/allow", wait=False)
+    assert await room.hears("bob") == ["Nothing is waiting for permission."]
+    llm.release()
+    assert await held.done is Disposition.REPLIED
+
+    assert await room.hears("bob") == ["first last"]
+    assert not (opencode.project / "stopped.txt").exists()
