@@ -6,6 +6,7 @@ performs I/O. All instants are unix seconds (float) on the engine's own clock, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, Protocol, TypedDict, runtime_checkable
@@ -31,12 +32,17 @@ class SourceError(SessionRouterError):
 
     ``kind``: ``missing`` (no such file), ``empty`` (a file without tables), ``foreign`` (not a
     database of that agent: ``detail`` names what is missing and what is there), ``damaged``,
-    ``locked`` (try again later), ``unreadable`` (rights, a folder, I/O).
+    ``locked`` (try again later), ``unreadable`` (rights, a folder, I/O). Where only one session of it cannot,
+    ``session`` is its id, and ``active_at`` the latest instant at which it can have been active.
     """
 
-    def __init__(self, message: str, *, kind: str, source: str, detail: str = "") -> None:
+    def __init__(
+        self, message: str, *, kind: str, source: str, detail: str = "", session: str = "",
+        active_at: float = math.inf,
+    ) -> None:  # fmt: skip
         super().__init__(message)
         self.kind, self.source, self.detail = kind, source, detail
+        self.session, self.active_at = session, active_at
 
 
 class StoreError(SessionRouterError):
@@ -118,6 +124,14 @@ class WritableSource(SessionSource, Protocol):
     async def create(self, title: str, *, session_id: str, at: float) -> SessionInfo:
         """Make a session under that id, or under one of the source's own where it gives ids itself;
         making it again returns the one that is there."""
+
+
+@runtime_checkable
+class HasUnread(Protocol):
+    """A source that may be unable to read some of its sessions though it reads the others."""
+
+    def unread(self) -> Sequence[SourceError]:
+        """Those that its last ``list`` or ``latest`` had to leave out, each with the reason."""
 
 
 @runtime_checkable

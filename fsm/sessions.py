@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
+import math
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, cast
@@ -16,6 +17,7 @@ from fsm.conversation import Bound, Kept
 from fsm.language.matching import match_sessions
 from fsm.language.own_lines import as_read_by
 from fsm.ports import (
+    HasUnread,
     Journals,
     Line,
     MayBeAway,
@@ -44,7 +46,8 @@ def session_id_for(ref: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What the sources hold; ``problems`` are those that could not be read, the others still count."""
+    """What the sources hold; ``problems`` are the sources and the sessions that could not be read, the others still
+    count."""
 
     sessions: tuple[SessionInfo, ...]
     problems: tuple[SourceError, ...] = ()
@@ -64,6 +67,18 @@ async def _asked(source: SessionSource, look: Awaitable[T]) -> T:
         log.exception("the source %s failed", source.name)
         text = f"The sessions of {source.name} cannot be read ({type(error).__name__}: {error})."
         raise SourceError(text, kind="unreadable", source=source.name) from error
+
+
+def _unread(source: SessionSource, agent: Agent, person: str) -> Sequence[SourceError]:
+    """The sessions that the source could not read when it was asked just now, as far as ``person`` may see them."""
+    if not is_a(type(source), HasUnread):
+        return ()
+    return [one for one in cast(HasUnread, source).unread() if agent.may_see(person, source.name, one.session)]
+
+
+def _newest(listing: Listing) -> Listing:
+    since = listing.sessions[0].active_at if listing.sessions else -math.inf
+    return Listing(listing.sessions[:1], tuple(each for each in listing.problems if each.active_at >= since))
 
 
 class Sessions:
@@ -92,6 +107,7 @@ class Sessions:
                 for session in await _asked(source, source.list()):
                     if (first := found.setdefault(session.id, session)) is not session:
                         self._warn(session, first.source)
+                problems += _unread(source, agent, person)
             except SourceError as error:
                 problems.append(error)
         seen = (s for s in found.values() if agent.may_see(person, s.source, s.id))
@@ -105,26 +121,26 @@ class Sessions:
         return Listing(tuple(match_sessions(words, listing.sessions)), listing.problems)
 
     async def latest(self, agent: Agent, person: str) -> Listing:
-        """The most recently active one that ``person`` may see, or none."""
+        """The most recently active one that ``person`` may see, or none; ``problems`` are those that may hide one
+        which is more recent."""
         if person in agent.visible:
-            listing = await self.list(agent, person)
-            return Listing(listing.sessions[:1], listing.problems)
+            return _newest(await self.list(agent, person))
         found: list[SessionInfo] = []
         problems: list[SourceError] = []
         for at, source in enumerate(self.sources):
             try:
                 session = await _asked(source, source.latest())
+                problems += _unread(source, agent, person)
             except SourceError as error:
                 problems.append(error)
                 continue
             if session is None:
                 continue
             if await self._is_taken(session, self.sources[:at]):
-                listing = await self.list(agent, person)  # rare enough to look at everything
-                return Listing(listing.sessions[:1], listing.problems)
+                return _newest(await self.list(agent, person))  # rare enough to look at everything
             found.append(session)
         found.sort(key=lambda s: (-s.active_at, s.id))
-        return Listing(tuple(found[:1]), tuple(problems))
+        return _newest(Listing(tuple(found), tuple(problems)))
 
     async def find(self, session_id: str, source: str = "") -> SessionInfo | None:
         """That session in ``source``, by default in whichever has it.

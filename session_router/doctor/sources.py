@@ -225,7 +225,8 @@ async def journals(config: Config) -> Sequence[Finding]:
     from storage.journal import JournalSource
 
     try:
-        many = len(await JournalSource(folder).list())
+        source = JournalSource(folder)
+        many = len(await source.list())
     except SourceError as error:
         mend = spoken(
             "Name another folder as journal under [sources], or mend this one.",
@@ -244,4 +245,11 @@ async def journals(config: Config) -> Sequence[Finding]:
                 ),
             )
         ]
-    return [Finding("ok", what, spoken(f"{folder}: {counted(many, 'session')}", f"{folder}：{many} 个会话"))]
+    mend = spoken(
+        "Mend that file or move it out of the folder. Until then nobody is bound past it by itself.",
+        "修好这个文件，或把它移出文件夹。在那之前不会自动绑定到更早的会话。",
+    )
+    return [
+        *(Finding("problem", what, str(one), mend) for one in source.unread()),
+        Finding("ok", what, spoken(f"{folder}: {counted(many, 'session')}", f"{folder}：{many} 个会话")),
+    ]

@@ -36,6 +36,8 @@ from storage.journal.turns import Tail, name_of
 
 log = logging.getLogger(__name__)
 
+UNREAD = 3
+"""Journals that cannot be read and are named one by one."""
 TAILS = 500
 """Journals whose ends are remembered; the others are read again."""
 
@@ -79,15 +81,25 @@ class JournalSource:
         self._tails: OrderedDict[str, Tail] = OrderedDict()
         self._writing: set[asyncio.Future[Any]] = set()
         self._beside: set[asyncio.Future[None]] = set()
-        self._glances: dict[str, tuple[tuple[int, int, int], Glance | JournalError]] = {}
+        self._glances: dict[str, tuple[tuple[int, ...], Glance | JournalError]] = {}
+        self._unread: tuple[SourceError, ...] = ()
         self._titles: dict[str, str] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def list(self, limit: int | None = None) -> Sequence[SessionInfo]:
         """All of them, most recently active first, then by id; also those that nobody wrote in yet,
-        since each was made on purpose. One that cannot be read is left out and named in the log."""
-        found = await self._thread(self._list)
+        since each was made on purpose. One that cannot be read is left out, see :meth:`unread`."""
+        found, self._unread = await self._thread(self._list)
         return found if limit is None else found[: max(limit, 0)]
+
+    def unread(self) -> Sequence[SourceError]:
+        """The journals that the last list left out because they cannot be read, the most recently changed first; from
+        the fourth on as one."""
+        first, rest = self._unread[:UNREAD], self._unread[UNREAD:]
+        if not rest:
+            return first
+        more = f"{len(rest)} more session journals in {self.folder} cannot be read either."
+        return *first, SourceError(more, kind=rest[0].kind, source=self.name, active_at=rest[0].active_at)
 
     async def search(self, words: str, limit: int | None = None) -> Sequence[SessionInfo]:
         """Those whose title contains ``words``, case folded, or whose id equals it; none for blanks."""
@@ -244,15 +256,16 @@ class JournalSource:
     def _file(self, session_id: str) -> JournalFile:
         return JournalFile(self.path(session_id), durable=self._durable)
 
-    def _list(self) -> _Infos:
+    def _list(self) -> tuple[_Infos, tuple[SourceError, ...]]:
         try:
             names = [entry.name for entry in os.scandir(self.folder) if entry.name.endswith(SUFFIX)]
         except FileNotFoundError:
-            return []
+            return [], ()
         except OSError as error:
             raise JournalError(f"The folder of session journals {self.folder} cannot be read ({error.strerror}): "
                                "check who may use it.") from error
         found: _Infos = []
+        unread: list[SourceError] = []
         for name in names:
             path = self.folder / name
             try:
@@ -262,14 +275,16 @@ class JournalSource:
             except (JournalMissing, JournalIdError):
                 continue
             except JournalError as error:
-                if self._glances.get(name, (None, None))[1] is not error:
-                    log.warning("%s", error)
+                with suppress(OSError):
+                    unread.append(SourceError(str(error), kind=error.kind, source=self.name, session=id_of(path),
+                                              active_at=os.stat(path).st_mtime))
                 continue
             if not seen.blank:
                 found.append(self._info(path, seen))
         for name in set(self._glances).difference(names):  # a copy at once: other threads look as well
             self._glances.pop(name, None)
-        return sorted(found, key=lambda info: (-info.active_at, info.id))
+        return (sorted(found, key=lambda info: (-info.active_at, info.id)),
+                tuple(sorted(unread, key=lambda one: (-one.active_at, one.session))))
 
     def _find(self, session_id: str) -> SessionInfo | None:
         try:
@@ -291,15 +306,17 @@ class JournalSource:
             raise JournalMissing(path) from error
         if not stat.S_ISREG(held.st_mode):
             raise JournalMissing(path)
-        identity = (held.st_size, held.st_mtime_ns, held.st_ino)
-        known = self._glances.get(path.name)
-        if known is None or known[0] != identity:
+        identity = (held.st_size, held.st_mtime_ns, held.st_ctime_ns, held.st_ino)
+        before = known = self._glances.get(path.name)
+        # What is in a file stays, what keeps somebody from reading it may be over.
+        if known is None or known[0] != identity or (isinstance(known[1], JournalError) and known[1].kind != "foreign"):
             try:
                 known = (identity, glance(path))
             except JournalMissing:
                 raise
             except JournalError as error:
-                log.warning("%s", error)
+                if before is None or str(before[1]) != str(error):
+                    log.warning("%s", error)
                 known = (identity, error)
             self._glances[path.name] = known
         if isinstance(known[1], JournalError):

@@ -252,6 +252,16 @@ async def test_our_own_sessions_are_counted_and_their_folder_is_not_made(check: 
     assert levels(await check.about("sessions of our own", "[sources]\njournal = 'session-router.toml'")) == ["problem"]
 
 
+async def test_a_session_of_our_own_that_cannot_be_read_is_a_problem_beside_the_others(check: Check) -> None:
+    await JournalSource(check.folder / "s").create("T", session_id="ses_a", at=1.0)
+    (check.folder / "s" / "ses_b.jsonl").write_text('{"v":99,"turn":1,"event":"turn_start"}\n')
+
+    problem, ok = await check.about("sessions of our own", "[sources]\njournal = 's'")
+    assert (problem.level, ok.level) == ("problem", "ok")
+    assert "ses_b.jsonl: this record has version 99" in problem.detail
+    assert ok.detail.endswith("1 session")
+
+
 @pytest.mark.parametrize(
     ("table", "what", "secret"),
     [("opencode_server", "server of OpenCode", "password_env"), ("hermes_gateway", "gateway of Hermes", "key_env")],

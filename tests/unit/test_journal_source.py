@@ -224,12 +224,39 @@ async def test_one_session_that_cannot_be_read_hides_no_other(
         assert [info.id for info in await source.list()] == ["ses_a"]
         await source.list()
 
+    assert [(one.session, one.kind) for one in source.unread()] == [("future", "foreign")]
     assert sum("99" in line for line in caplog.messages) == 1, "said once"
     with pytest.raises(SourceError, match="99") as future:
         await source.find("future")
     assert future.value.kind == "foreign"
     with pytest.raises(SourceError, match="99"):
         await source.append_turn("future", 1, "turn_end", {}, 0.0)
+
+
+async def test_of_many_sessions_that_cannot_be_read_three_are_named_and_the_others_counted(tmp_path: Path) -> None:
+    for number in range(9):
+        path = tmp_path / f"ses_{number}.jsonl"
+        path.write_text('{"v":99,"turn":1,"event":"turn_start"}\n')
+        os.utime(path, (number, number))
+    source = JournalSource(tmp_path)
+    await source.list()
+
+    found = source.unread()
+    assert [(one.session, one.active_at) for one in found] == [("ses_8", 8), ("ses_7", 7), ("ses_6", 6), ("", 5)]
+    assert str(found[3]) == f"6 more session journals in {tmp_path} cannot be read either."
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="everybody may read everything here")
+async def test_a_session_that_may_be_read_again_is_listed_again(tmp_path: Path) -> None:
+    source = JournalSource(tmp_path)
+    await source.create("T", session_id="ses_a", at=1.0)
+    source.path("ses_a").chmod(0)
+    assert await source.list() == []
+    assert [one.kind for one in source.unread()] == ["unreadable"]
+    source.path("ses_a").chmod(0o600)
+
+    assert [info.id for info in await source.list()] == ["ses_a"]
+    assert source.unread() == ()
 
 
 async def test_a_session_that_was_deleted_is_gone(tmp_path: Path) -> None:
