@@ -399,6 +399,9 @@ class Store(Protocol):
     async def meta_with_prefix(self, prefix: str) -> Sequence[tuple[str, str]]:
         """(key, value) of every meta key that begins so, by key."""
 
+    async def owed(self, channel: str, to: str) -> Sequence[Outgoing]:
+        """Texts not yet delivered that go to one address, in order, whoever owes them."""
+
 
 # -- channels ------------------------------------------------------------------------------------
 

@@ -233,7 +233,8 @@ def send_again(now: Conversation, event: DeliveryFailed, limits: Limits) -> Outc
 
 
 def give_up_delivery(now: Conversation, event: DeliveryFailed, limits: Limits) -> Outcome:
-    effects: tuple[Effect, ...] = (SendAgain(event.send, None), Count("undelivered"))
+    # Why a record was not written is told by whoever was to write it.
+    effects: tuple[Effect, ...] = (SendAgain(event.send, None), Count("unrecorded" if event.record else "undelivered"))
     if event.message:
         effects += (Settle(event.message, Disposition.FAILED, "why_undelivered"),)
     return now, effects

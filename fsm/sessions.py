@@ -16,6 +16,7 @@ from fsm.agent import Agent
 from fsm.conversation import Bound, Kept
 from fsm.language.matching import match_sessions
 from fsm.language.own_lines import as_read_by
+from fsm.owed import owed_lines
 from fsm.ports import (
     HasUnread,
     Journals,
@@ -188,8 +189,9 @@ class Sessions:
             )
 
     async def context(self, session_id: str, limit: int, *, agent: str = "", source: str = "") -> Sequence[Line]:
-        """The newest ``limit`` lines, oldest first: the source's own and the ones that we keep. What ``agent`` said
-        from the command line is tagged as its own. ``source`` names the one that it was bound to, where that is known.
+        """The newest ``limit`` lines, oldest first: the source's own, those that are still on their way to a journal,
+        and the ones that we keep. What ``agent`` said from the command line is tagged as its own. ``source`` names the
+        one that it was bound to, where that is known.
 
         Raises:
             SourceError: the source that may hold the session cannot be read, or (kind ``missing``) the named
@@ -198,15 +200,20 @@ class Sessions:
         kept = [as_read_by(line, agent) for line in await self.store.lines(session_id, limit)]
         found: Sequence[Line] = ()
         named = self._source(source) if source else None
+        holder = named
         if named is not None:
             found = await _asked(named, named.context(session_id, limit))
         for one in self.sources if named is None else ():
             try:
-                found = await _asked(one, one.context(session_id, limit))
+                found, holder = await _asked(one, one.context(session_id, limit)), one
                 break
             except SourceError as error:
                 if error.kind != "missing":
                     raise
+        if holder is not None and is_a(type(holder), Journals):
+            said = {(line.id, line.role) for line in found}
+            owed = await owed_lines(self.store, session_id)
+            found = [*found, *(line for line in owed if (line.id, line.role) not in said)]
         lines = [as_read_by(line, agent) for line in found]
         if kept:
             there = {line.id for line in lines if line.id}

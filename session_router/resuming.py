@@ -8,6 +8,7 @@ from collections.abc import Callable
 from fsm.conversation import Bound, Conversation, Key
 from fsm.language.texts import age
 from fsm.language.titles import one_line, show_title
+from fsm.owed import owed_records
 from fsm.ports import Clock, SourceError, Store
 from storage.journal import JournalSource, TakenUp
 
@@ -98,5 +99,8 @@ class Resuming:
         turns = (await self._store.open_work()).turns if found.turn else ()
         owner = next((key for key, now in turns if now.turn is not None and now.turn.id == found.turn), None)
         cut, goes_on = owner is None or (starting and owner == self._key), owner is not None
+        if found.turn and owner is None:  # its end may be on the way to the journal
+            owed = await owed_records(self._store, bound.session)
+            cut = not any(held["turn"] == found.turn and held["event"] == "turn_end" for held in owed)
         for sentence in in_words(found, self._lang, at, cut=cut, goes_on=goes_on):
             self._tell(sentence)

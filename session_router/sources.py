@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from fsm.owed import JOURNAL
 from fsm.ports import Channel, SessionSource, Store, WritableSource
-from fsm.runner.ledger import JOURNAL
 from session_router.agent_config import AgentConfig
 from session_router.choose_model import Chosen
 from session_router.config import Config

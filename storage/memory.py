@@ -213,6 +213,10 @@ class MemoryStore:
         self._check_open()
         return sorted(pair for pair in self._meta.items() if pair[0].startswith(clean(prefix)))
 
+    async def owed(self, channel: str, to: str) -> Sequence[Outgoing]:
+        self._check_open()
+        return [out for out in self._outbox.values() if (out.channel, out.to) == (clean(channel), clean(to))]
+
 
 def _checked(change: Change) -> str:
     """The JSON of its conversation, empty without one. Raises :class:`StoreError` for what a store refuses."""

@@ -82,8 +82,9 @@ _DROP_META = "DELETE FROM state_meta WHERE key = ?"
 _INBOX = """
 SELECT agent, channel, sender, author, text, id, at, reply_to, nick, real_jid, mentioned, own, delayed,
        edited, bot, disposition, reason, settled_at FROM inbox"""
-_OUTBOX = """
-SELECT id, agent, channel, sender, via, recipient, text, message, tries, due FROM outbox ORDER BY seq"""
+_SENDS = "SELECT id, agent, channel, sender, via, recipient, text, message, tries, due FROM outbox"
+_OUTBOX = f"{_SENDS} ORDER BY seq"
+_OWED = f"{_SENDS} WHERE via = ? AND recipient = ? ORDER BY seq"
 # One pass over the table. The JSON, by far the most of a row, is read only where a turn must go on.
 _TO_TAKE_UP = """
 SELECT agent, channel, sender, due, coalesce(started, 0.0), CASE WHEN busy THEN data END
@@ -285,6 +286,9 @@ class SqliteStore:
         sql = "SELECT key, value FROM state_meta WHERE key >= ? AND key < ? ORDER BY key"
         start = clean(prefix)
         return [(key, value) for key, value in await self._rows(sql, (start, f"{start}\U0010ffff"))]
+
+    async def owed(self, channel: str, to: str) -> Sequence[Outgoing]:
+        return [_outgoing(row) for row in await self._rows(_OWED, (clean(channel), clean(to)))]
 
 
 # -- values to rows and back -----------------------------------------------------------------------

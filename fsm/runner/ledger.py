@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
 from fsm.conversation import Conversation, Key, deadlines
 from fsm.effects import Effect, KeepLine, Record, Send, SendAgain, Settle, TellRoom
+from fsm.owed import JOURNAL as JOURNAL
+from fsm.owed import record_text
 from fsm.ports import Change, Inbound, KeptLine, Outgoing, Settled, StepRecord
 from fsm.runner import rooms
-
-JOURNAL = "journal"
-"""The channel that the records of turns go out on; its addresses are sessions."""
 
 NOTHING = Change(Key("", "", ""))
 """A step that writes nothing: a late answer, a timer that no longer matters."""
@@ -24,7 +22,7 @@ def outgoing(key: Key, effect: Send | Record) -> Outgoing:
     written again under the same name where a crash leaves it open whether it was."""
     if isinstance(effect, Send):
         return Outgoing(effect.id, key, effect.channel, effect.to, effect.text, effect.message)
-    text = json.dumps({"turn": effect.turn, "event": effect.event, "data": effect.data, "at": effect.at})
+    text = record_text(effect.turn, effect.event, effect.data, effect.at)
     return Outgoing(effect.id, key, JOURNAL, effect.session, text)
 
 

@@ -21,10 +21,10 @@ from fsm.conversation import Command, Conversation, Key, deadlines
 from fsm.desk import Desk
 from fsm.effects import Disposition
 from fsm.events import Result
+from fsm.owed import JOURNAL
 from fsm.ports import Inbound, Store
 from fsm.rows import Row
 from fsm.runner import Engine, Receipt
-from fsm.runner.ledger import JOURNAL
 from fsm.sessions import Sessions
 from session_router.cli_bridge import Speaker, send
 from session_router.scenario.clock import SteppedClock

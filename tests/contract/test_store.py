@@ -464,6 +464,19 @@ async def test_a_text_that_is_tried_again_keeps_its_place_in_the_outbox(store: S
     assert (await store.open_work()).sends == [tried, second]
 
 
+async def test_what_is_owed_to_one_address_is_told_whoever_owes_it(store: Store) -> None:
+    mine, other, theirs = (
+        Outgoing("o1", HMO, "journal", "ses_a", "1"), Outgoing("o2", HMO, "journal", "ses_b", "2"),
+        Outgoing("o3", HMO._replace(sender="xxm"), "journal", "ses_a", "3"),
+    )  # fmt: skip
+    await store.commit(Change(HMO, sends=(mine, other, theirs, Outgoing("o4", HMO, "xmpp", "ses_a", "4"))))
+
+    assert await store.owed("journal", "ses_a") == [mine, theirs]
+    await store.commit(Change(HMO, delivered=("o1",)))
+    assert await store.owed("journal", "ses_a") == [theirs]
+    assert await store.owed("journal", "ses_\udc80") == []
+
+
 async def test_a_text_is_owed_by_a_conversation_even_where_it_goes_out_by_another_channel(
     opened: Opened,
 ) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fsm.conversation import Bound, Conversation, Key, Message, Phase, State, Turn
-from fsm.ports import Change
+from fsm.owed import JOURNAL, record_text
+from fsm.ports import Change, Outgoing
 from session_router.clock import SystemClock
 from session_router.resuming import Resuming
 from storage.journal import JournalSource, SessionConfig
@@ -66,6 +67,19 @@ async def test_a_turn_that_somebody_is_at_work_on_was_not_cut_off(
     assert [sentence.rpartition("; ")[2].removeprefix("it has no answer, ") for sentence in told] == (
         [ends[said]] if said else [])  # fmt: skip
     assert all("one command left without a result (deploy)" in sentence for sentence in told)
+
+
+async def test_a_turn_whose_end_is_still_owed_to_the_journal_was_not_cut_off(tmp_path: Path) -> None:
+    await cut_off(tmp_path)
+    store = SqliteStore(tmp_path / "engine.db")
+    await store.open()
+    told: list[str] = []
+    end = record_text("mohe/console/m2", "turn_end", {"id": "mohe/console/m2", "content": "done"}, 30.0)
+    await store.commit(Change(HERE, sends=(Outgoing("mohe/console/m2!end", HERE, JOURNAL, "ses_a", end),)))
+    await Resuming(JournalSource(tmp_path / "sessions"), store, HERE, SystemClock(), "en", told.append).begin(BOUND)
+    await store.close()
+
+    assert told == []
 
 
 async def test_other_settings_are_said_once_in_either_language_and_then_are_the_sessions_own(tmp_path: Path) -> None:
