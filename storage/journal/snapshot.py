@@ -177,6 +177,8 @@ class Replay:
         self.last_at = ""
         self.turn_count = 0
         self.open_turn: tuple[int, str] | None = None
+        """The last turn that was begun, where it has no end."""
+        self._begun: set[int] = set()  # several at a time, where two processes share a session
         self._open: dict[object, tuple[int, str, Wanted | None, int]] = {}
         self.config: dict[str, Any] = {}
         self.blobs: dict[str, int] = {}
@@ -205,8 +207,9 @@ class Replay:
                 calls.pop((turn, name) if name else self._first_open(turn), None)
             elif event == "turn_start":
                 self.open_turn = (turn, one.timestamp or "")
+                self._begun.add(turn)
                 self._explained = self._complain.count
-                self.usage.turn_started()
+                self.usage.turn_started(turn)
             elif event == "turn_end":
                 self._ended(turn, line)
             elif data is not None:
@@ -237,6 +240,8 @@ class Replay:
     def _ended(self, turn: int, number: int) -> None:
         if self.open_turn is not None and self.open_turn[0] == turn:
             self.open_turn = None
+        if turn in self._begun:
+            self._begun.remove(turn)
         elif self._complain.count == self._explained:  # otherwise its beginning may be what could not be read
             self._complain(number, f"the end of turn {turn}, which was not begun")
             self._explained = self._complain.count

@@ -26,7 +26,8 @@ class UsageTotals:
         self.cost = 0.0
         self._begun = _NOTHING
         self._calls: dict[str, _Amount] = {}
-        self._turn = _NOTHING
+        self._turns: dict[int, _Amount] = {}
+        """What the records of each turn said so far; turns may overlap."""
 
     def begin(self, line: int, tokens: Any, cost: Any) -> None:
         """What was spent before this file began, as a header says it; null leaves what was said."""
@@ -37,8 +38,8 @@ class UsageTotals:
                        self._money(line, "sessionCost", cost, before[2]))
         self._add(_minus(self._begun, before))
 
-    def turn_started(self) -> None:
-        self._turn = _NOTHING
+    def turn_started(self, turn: int) -> None:
+        self._turns.pop(turn, None)
 
     def take(self, line: int, turn: int, event: str, at: str, data: Wanted) -> None:
         """Count the ``usage`` and ``cost`` of a record."""
@@ -58,10 +59,11 @@ class UsageTotals:
         if name:
             self._calls[name] = now
         more = _minus(now, before)
+        said = self._turns.pop(turn, _NOTHING)
         if whole_turn:
-            more, self._turn = _minus(more, self._turn), _NOTHING
-        else:
-            self._turn = (self._turn[0] + more[0], self._turn[1] + more[1], self._turn[2] + more[2])
+            more = _minus(more, said)
+        elif event != "turn_end":
+            self._turns[turn] = (said[0] + more[0], said[1] + more[1], said[2] + more[2])
         self._add(more)
 
     def _add(self, more: _Amount) -> None:

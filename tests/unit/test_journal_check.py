@@ -71,3 +71,34 @@ def test_complaints_stand_in_the_order_of_the_lines_and_none_is_told_twice(tmp_p
         {**END, "timestamp": "soon", "data": 1}, "",
     )  # fmt: skip
     assert [line for line, _ in complaints(path)] == [1, 2, 3, 4, 4]
+
+
+def test_turns_that_overlap_are_nothing_wrong_and_each_is_counted_by_itself(tmp_path: Path) -> None:
+    """As two processes on one session write them."""
+    def used(number: int, **more: int) -> dict[str, Any]:
+        return {"usage": {"input_tokens": number, "output_tokens": number, **more}}
+
+    call = {"event": "tool_call", "data": {"id": "c", "name": "x", **used(10)}}
+    start, end = {**START, "turn": 2}, {**END, "turn": 2}
+    path = journal(
+        tmp_path, START, {**START, **call}, start, {**start, **call}, {**END, "data": used(30, calls=2)},
+        {**end, "data": used(40, calls=2)},
+    )  # fmt: skip
+
+    assert complaints(path) == []
+    found = show(path)
+    assert found["totalTokens"] == {"input": 70, "output": 70}
+    assert (found["interruptedTurn"], found["turnCount"]) == (None, 2)
+    assert complaints(journal(tmp_path, START, start, END, end, END)) == [
+        (5, "the end of turn 1, which was not begun")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("records", "turn"), [
+    ((START, {**START, "turn": 2}, END), 2), ((START, {**START, "turn": 2}, {**END, "turn": 2}), None),
+], ids=["the last is open", "an earlier one was left"])
+def test_the_interrupted_turn_is_the_last_one_that_was_begun(
+    tmp_path: Path, records: tuple[dict[str, Any], ...], turn: int | None
+) -> None:
+    found = show(journal(tmp_path, *records))
+    assert (found["interruptedTurn"] or {}).get("turn") == turn
+    assert found["complaintCount"] == 0
