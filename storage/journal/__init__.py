@@ -16,6 +16,7 @@ from storage.journal.content import SessionMessage
 from storage.journal.errors import (
     JournalBusy,
     JournalError,
+    JournalForeign,
     JournalIdError,
     JournalMissing,
     JournalVersionError,
@@ -39,9 +40,9 @@ from storage.journal.tools import Migrated, check, migrate, show
 from storage.journal.usage import turn_usage
 
 __all__ = [
-    "EVENTS", "HEADER", "MAX_RECORD", "VERSION", "Complaint", "Difference", "Journal", "JournalBusy", "JournalChannel",
-    "JournalError", "JournalFile", "JournalIdError", "JournalMissing", "JournalSource", "JournalVersionError",
-    "Loaded", "Migrated", "OpenCall", "OwnedSession", "Record", "Resumed", "SessionConfig", "SessionMessage",
-    "SessionSnapshot", "TakenUp", "Tokens", "check", "compare_config", "migrate", "record", "resume", "show",
-    "turn_usage",
+    "EVENTS", "HEADER", "MAX_RECORD", "VERSION", "Complaint", "Difference", "Journal", "JournalBusy",
+    "JournalChannel", "JournalError", "JournalFile", "JournalForeign", "JournalIdError", "JournalMissing",
+    "JournalSource", "JournalVersionError", "Loaded", "Migrated", "OpenCall", "OwnedSession", "Record", "Resumed",
+    "SessionConfig", "SessionMessage", "SessionSnapshot", "TakenUp", "Tokens", "check", "compare_config", "migrate",
+    "record", "resume", "show", "turn_usage",
 ]  # fmt: skip

@@ -4,6 +4,7 @@
      └─ JournalError            it cannot be read or written; nothing was changed
          ├─ JournalMissing      there is no such session
          ├─ JournalBusy         another process owns the session
+         ├─ JournalForeign      what is there is no journal of ours
          ├─ JournalVersionError a record of a version that this program cannot read
          └─ JournalIdError      no file may be called after that session id
 
@@ -44,6 +45,22 @@ class JournalBusy(JournalError):
         who = "another process" if pid is None else f"process {pid}"
         super().__init__(f"The session journal {path} is in use by {who}: end that one, or take another session.")
         self.path, self.pid = path, pid
+
+
+class JournalForeign(JournalError):
+    """What stands at ``path`` is nothing that records may be added to; the text says why."""
+
+    kind = "foreign"
+
+    @classmethod
+    def link(cls, path: Path) -> JournalForeign:
+        return cls(f"{path} is a symbolic link, which a session journal may not be: put the file itself there, or name "
+                   "the folder that it lies in as journal under [sources].")
+
+    @classmethod
+    def no_record(cls, path: Path) -> JournalForeign:
+        return cls(f"No line of {path} is a record of a session, so nothing is added to it: move it out of the folder "
+                   "of session journals.")
 
 
 class JournalVersionError(JournalError):

@@ -7,6 +7,7 @@ where a turn begins or ends; a crash of the machine, not of the program, may los
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
@@ -18,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from storage.journal import blobs
-from storage.journal.errors import JournalError, JournalVersionError, told
-from storage.journal.lines import BOM, CHUNK, LONGEST, backwards, judge_tail
+from storage.journal.errors import JournalError, JournalForeign, JournalVersionError, told
+from storage.journal.lines import BOM, CHUNK, LONGEST, backwards, is_begun, judge_tail
 from storage.journal.locks import is_at, lock, unlock
 from storage.journal.reading import BadLine, Loaded, load, whole
 from storage.journal.records import HEADER, MAX_RECORD, VERSION, Record, encode, parse
@@ -30,7 +31,9 @@ DURABLE = frozenset({"turn_start", "turn_end", HEADER})
 """Events after which the file is on disk when ``append`` returns."""
 
 _sync = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
-_FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+_FLAGS = os.O_RDWR | os.O_APPEND
+for _name in ("O_BINARY", "O_NONBLOCK", "O_NOFOLLOW"):  # not every system has each of them
+    _FLAGS |= getattr(os, _name, 0)
 
 
 @dataclass(slots=True)
@@ -175,7 +178,12 @@ class JournalFile:
         if self._fd is None:
             if make:
                 self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fd = os.open(self.path, _FLAGS | (os.O_CREAT if make else 0), 0o600)
+            try:
+                fd = os.open(self.path, _FLAGS | (os.O_CREAT if make else 0), 0o600)
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    raise JournalForeign.link(self.path) from error
+                raise
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 os.close(fd)
                 raise JournalError(f"{self.path} is no file: a session journal cannot be written there.")
@@ -188,11 +196,14 @@ class JournalFile:
             self._fd, self._length = None, -1
 
     def _mend(self, fd: int, size: int) -> int:
-        """Make the file end in a whole line and give its length; refuses one from the future."""
+        """Make the file end in a whole line and give its length; refuses one from the future, and one that is none of
+        ours."""
         if size == 0:
             return 0
         if self._length < 0:
-            self._refuse_future(_read(fd, 0, min(size, CHUNK)).partition(b"\n")[0])
+            head = _read(fd, 0, min(size, CHUNK))
+            self._refuse_future(head.partition(b"\n")[0])
+            self._refuse_foreign(head, size)
         start, tail, last = _end(fd, size)
         self._refuse_future(last)
         if not tail:
@@ -208,6 +219,19 @@ class JournalFile:
         if end < size:
             os.ftruncate(fd, end)
         return end if kept is None else end + _write_all(fd, b"\n")
+
+    def _refuse_foreign(self, head: bytes, size: int) -> None:
+        if is_begun(head):
+            return
+        with suppress(BadLine):  # as good as always it is the first line
+            whole(head.partition(b"\n")[0].removeprefix(BOM).strip(b"\0"), path=self.path, first=True)
+            return
+        with open(self.path, "rb", buffering=0) as file:
+            for line in backwards(file, size):
+                with suppress(BadLine):
+                    whole(line.removeprefix(BOM).strip(b"\0"), path=self.path, first=True)
+                    return
+        raise JournalForeign.no_record(self.path)
 
     def _refuse_future(self, line: bytes) -> None:
         try:

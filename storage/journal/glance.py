@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from storage.journal.content import messages_of
-from storage.journal.lines import BOM, backwards, numbered, opened
+from storage.journal.errors import JournalForeign
+from storage.journal.lines import BOM, CHUNK, backwards, is_begun, numbered, opened
 from storage.journal.reading import BadLine, whole
 from storage.journal.records import HEADER, Record, seconds
 from storage.journal.snapshot import title_from
@@ -37,10 +38,13 @@ class Glance:
 
 
 def glance(path: Path) -> Glance:
-    """Raises :class:`JournalError`, also for a record of a future version."""
+    """Raises :class:`JournalError`, also for a record of a future version and for a file that holds something else."""
     with opened(path) as (file, size):
         head = _head(path, file, size)
         late, active = _tail(path, file, size)
+        file.seek(0)
+        if not head.any_record and active is None and not is_begun(file.read(min(size, CHUNK))):
+            raise JournalForeign.no_record(path)
         changed = os.fstat(file.fileno()).st_mtime
     renamed = late if late != head.original else ""
     active = active if active is not None else head.started if head.started is not None else changed

@@ -85,6 +85,13 @@ def too_long(size: int) -> str:
     return f"{size:,} bytes long, more than the {LONGEST:,} that are read: skipped"
 
 
+def is_begun(head: bytes) -> bool:
+    """Whether a file that holds no record and begins with these bytes may be a journal whose writer was killed in its
+    first record: nothing, NULs, or the beginning of a line."""
+    bare = head.removeprefix(BOM).strip(b"\0 \t\r\n")
+    return not bare or (b"\n" not in bare and bare.startswith(b"{"))
+
+
 def judge_tail(tail: bytes) -> tuple[bytes | None, str]:
     """What to keep of the bytes behind the last line feed, and what to say.
 

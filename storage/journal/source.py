@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from fsm.constants import RECENT_MSG_LIMIT
 from fsm.ports import Line, SessionInfo, SourceError
 from storage.journal.content import first_of, messages_of, text_of
-from storage.journal.errors import JournalError, JournalIdError, JournalMissing
+from storage.journal.errors import JournalError, JournalForeign, JournalIdError, JournalMissing
 from storage.journal.file import JournalFile
 from storage.journal.glance import Glance, glance, last_title
 from storage.journal.journal import header
@@ -277,7 +277,7 @@ class JournalSource:
             except JournalError as error:
                 with suppress(OSError):
                     unread.append(SourceError(str(error), kind=error.kind, source=self.name, session=id_of(path),
-                                              active_at=os.stat(path).st_mtime))
+                                              active_at=os.lstat(path).st_mtime))
                 continue
             if not seen.blank:
                 found.append(self._info(path, seen))
@@ -301,9 +301,11 @@ class JournalSource:
 
     def _glance(self, path: Path) -> Glance:
         try:
-            held = os.stat(path)
+            held = os.lstat(path)
         except OSError as error:
             raise JournalMissing(path) from error
+        if stat.S_ISLNK(held.st_mode):
+            raise JournalForeign.link(path)
         if not stat.S_ISREG(held.st_mode):
             raise JournalMissing(path)
         identity = (held.st_size, held.st_mtime_ns, held.st_ctime_ns, held.st_ino)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from storage.journal import blobs
 from storage.journal.content import odd_data
-from storage.journal.errors import told
+from storage.journal.errors import JournalForeign, told
 from storage.journal.lines import CHUNK, numbered, opened
 from storage.journal.locks import OwnerLock, lock
 from storage.journal.migrations import migrate as migrate_line
@@ -106,7 +107,8 @@ def migrate(path: Path | str) -> Migrated:
     """
     path = Path(path)
     with told(path, "migrated"):
-        os.stat(path)
+        if stat.S_ISLNK(os.lstat(path).st_mode):
+            raise JournalForeign.link(path)
         owner = OwnerLock(path)
         owner.acquire()
         try:

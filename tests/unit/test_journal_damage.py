@@ -19,7 +19,9 @@ from storage.journal import (
     JournalBusy,
     JournalError,
     JournalFile,
+    JournalForeign,
     JournalMissing,
+    JournalSource,
     JournalVersionError,
     Record,
     migrate,
@@ -491,3 +493,52 @@ def test_a_record_that_was_read_is_written_as_it_was(tmp_path: Path) -> None:
         file.append(held)
         assert file.load().records == (held,)
     assert held.timestamp == "2026-01-15T08:00:00.250000Z"
+
+
+# -- files of somebody else ----------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a link takes rights there that few have")
+@pytest.mark.parametrize("there", [True, False], ids=["leads somewhere", "leads nowhere"])
+def test_a_journal_is_never_written_through_a_link(tmp_path: Path, there: bool) -> None:
+    outside, path = tmp_path / "outside.jsonl", tmp_path / "sessions" / "ses_a.jsonl"
+    path.parent.mkdir()
+    path.symlink_to(outside)
+    if there:
+        outside.write_bytes(encode(record(1, "turn_start", {"content": "hi"}, 0.0)))
+    before = outside.read_bytes() if there else None
+
+    for write in (
+        lambda: JournalFile(path).append(record(1, "turn_end", {}, 0.0)), lambda: migrate(path),
+        lambda: Journal(path.parent).create("ses_a", at=0.0),
+    ):
+        with pytest.raises(JournalForeign, match="is a symbolic link, which a session journal may not be"):
+            write()
+
+    assert (outside.read_bytes() if outside.exists() else None) == before
+    assert path.is_symlink()
+
+
+@pytest.mark.parametrize("content", [
+    b"root:x:0:0:root:/root:/bin/bash\n", b"no line feed at the end", b"a\nb\n\"{}\"", b"[1]\n[2]\n", b"\xff\xfe\n",
+], ids=["lines", "no line feed", "mixed", "json", "bytes"])
+async def test_a_file_without_a_single_record_is_left_alone_and_told(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "ses_a.jsonl"
+    path.write_bytes(content)
+    source = JournalSource(tmp_path)
+
+    with pytest.raises(JournalForeign, match="is a record of a session, so nothing is added to it"):
+        JournalFile(path).append(record(1, "turn_end", {}, 0.0))
+    assert path.read_bytes() == content
+    assert await source.list() == []
+    assert [one.session for one in source.unread()] == ["ses_a"]
+
+
+@pytest.mark.parametrize("torn", [b"", b"\0" * 5000, b'{"v":3,"timesta', b'\xef\xbb\xbf{"v"', b'{"v":3,"\0\0\0'])
+def test_a_journal_whose_writer_was_killed_in_its_first_record_is_gone_on_with(tmp_path: Path, torn: bytes) -> None:
+    path = tmp_path / "ses_a.jsonl"
+    path.write_bytes(torn)
+    end = record(1, "turn_end", {}, 0.0)
+    JournalFile(path).append(end)
+
+    assert JournalFile(path).load().records == (end,)
