@@ -8,6 +8,7 @@ never answers, so the first thing is always a short health check, repeated until
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from fsm.language.redact import redact
 from fsm.ports import ModelError, SourceError
+from storage.codec import clean
 from storage.opencode.files import NAME
 from storage.opencode.wire import Event, Failure, Health, decode
 
@@ -159,7 +161,8 @@ class Api:
 
         try:
             response = await client.request(
-                method, self.url + path, params=_given(query), json=body,
+                method, self.url + path, params=_given(query), content=None if body is None else _json(body),
+                headers=None if body is None else {"content-type": "application/json"},
                 timeout=httpx2.Timeout(min(within, 10.0), read=None if patient else within),
             )  # fmt: skip
         except httpx2.HTTPError as error:
@@ -211,6 +214,11 @@ class Api:
     @property
     def secrets(self) -> tuple[str, ...]:
         return () if self._password is None else (self._password,)
+
+
+def _json(body: object) -> bytes:
+    """Half a character, which UTF-8 has no place for, becomes U+FFFD."""
+    return clean(json.dumps(body, ensure_ascii=False)).encode()
 
 
 def _given(query: Mapping[str, str | int | None]) -> dict[str, str]:

@@ -204,6 +204,14 @@ async def test_three_turns_a_tool_call_among_them_give_the_whole_answers_and_the
     assert SYSTEM in json.dumps(body["messages"][0])
 
 
+async def test_half_a_character_is_replaced_and_keeps_no_text_from_being_sent(server: OpenCodeServer) -> None:
+    session = await server.create("half \ud83d", session_id="own_half", at=0.0)
+    reply = await server.talk(session.id, "half \ud83d of it", system="half \udc00", call_id="half/\ud83d")
+
+    assert session.title == "half \ufffd"
+    assert reply.text == "echo: half \ufffd of it"
+
+
 async def test_what_the_server_gives_as_context_is_what_its_live_database_holds(
     server: OpenCodeServer, opencode: OpenCode, session: SessionInfo
 ) -> None:
