@@ -10,12 +10,17 @@ from fsm.language.texts import age
 from fsm.language.titles import one_line, show_title
 from fsm.owed import owed_records
 from fsm.ports import Clock, SourceError, Store
+from fsm.runner.engine import PARKED
 from storage.journal import JournalSource, TakenUp
 
 _TEXTS = {
     "cut": (
         "「{title}」的第 {turn} 轮在中途断了（{when}开始）{calls}；{then}。",
         "“{title}” was cut off in the middle of turn {turn}, which began {when}{calls}; {then}.",
+    ),
+    "left": (
+        "上次离开时，「{title}」的第 {turn} 轮还没做完（{when}开始）{calls}；{then}。",
+        "“{title}” was left in the middle of turn {turn}, which began {when}{calls}; {then}.",
     ),
     "call": ("，有一个命令没有结果（{names}）", ", with one command left without a result ({names})"),
     "calls": ("，{many} 个命令没有结果（{names}）", ", with {many} commands left without a result ({names})"),
@@ -33,9 +38,11 @@ def _say(lang: str, key: str, **values: object) -> str:
     return _TEXTS[key][0 if lang == "zh" else 1].format(**values)
 
 
-def in_words(found: TakenUp, lang: str, at: float, *, cut: bool, goes_on: bool = False) -> list[str]:
+def in_words(
+    found: TakenUp, lang: str, at: float, *, cut: bool, goes_on: bool = False, left: bool = False
+) -> list[str]:
     """The sentences, each about one thing; none where there is nothing to say. ``cut`` says that nobody is at work on
-    an interrupted turn, ``goes_on`` that somebody will be in a moment."""
+    an interrupted turn, ``goes_on`` that somebody will be in a moment, ``left`` that it was left on purpose."""
     said: list[str] = []
     title = show_title(found.title, lang=lang)
     if cut and found.interrupted is not None:
@@ -44,7 +51,8 @@ def in_words(found: TakenUp, lang: str, at: float, *, cut: bool, goes_on: bool =
         calls = _say(lang, key, many=len(names), names=", ".join(names)) if names else ""
         when = _say(lang, "long_ago") if found.since is None else age(lang, at - found.since)
         then = _say(lang, "goes_on" if goes_on else "is_left")
-        said.append(_say(lang, "cut", title=title, turn=found.interrupted, when=when, calls=calls, then=then))
+        key = "left" if left else "cut"
+        said.append(_say(lang, key, title=title, turn=found.interrupted, when=when, calls=calls, then=then))
     if found.different:
         fields = ", ".join(f"{one.field} {_value(one.was)} → {_value(one.now)}" for one in found.different)
         said.append(_say(lang, "different", title=title, fields=fields))
@@ -102,5 +110,6 @@ class Resuming:
         if found.turn and owner is None:  # its end may be on the way to the journal
             owed = await owed_records(self._store, bound.session)
             cut = not any(held["turn"] == found.turn and held["event"] == "turn_end" for held in owed)
-        for sentence in in_words(found, self._lang, at, cut=cut, goes_on=goes_on):
+        left = found.turn != "" and await self._store.get_meta(PARKED + found.turn) is not None
+        for sentence in in_words(found, self._lang, at, cut=cut, goes_on=goes_on, left=left):
             self._tell(sentence)

@@ -9,6 +9,7 @@ import pytest
 from fsm.conversation import Bound, Conversation, Key, Message, Phase, State, Turn
 from fsm.owed import JOURNAL, record_text
 from fsm.ports import Change, Outgoing
+from fsm.runner.engine import PARKED
 from session_router.clock import SystemClock
 from session_router.resuming import Resuming
 from storage.journal import JournalSource, SessionConfig
@@ -67,6 +68,24 @@ async def test_a_turn_that_somebody_is_at_work_on_was_not_cut_off(
     assert [sentence.rpartition("; ")[2].removeprefix("it has no answer, ") for sentence in told] == (
         [ends[said]] if said else [])  # fmt: skip
     assert all("one command left without a result (deploy)" in sentence for sentence in told)
+
+
+@pytest.mark.parametrize(("lang", "said"), [
+    ("en", "“Weather” was left in the middle of turn 2, which began "),
+    ("zh", "上次离开时，「Weather」的第 2 轮还没做完（"),
+])
+async def test_a_turn_that_was_left_on_purpose_was_not_cut_off_but_left(tmp_path: Path, lang: str, said: str) -> None:
+    await cut_off(tmp_path)
+    store = SqliteStore(tmp_path / "engine.db")
+    await store.open()
+    await store.commit(Change(HERE, conversation=running(HERE, "mohe/console/m2")))
+    await store.set_meta(PARKED + "mohe/console/m2", "")
+    told: list[str] = []
+    await Resuming(JournalSource(tmp_path / "sessions"), store, HERE, SystemClock(), lang, told.append).begin(BOUND)
+    await store.close()
+
+    assert len(told) == 1
+    assert told[0].startswith(said)
 
 
 async def test_a_turn_whose_end_is_still_owed_to_the_journal_was_not_cut_off(tmp_path: Path) -> None:
