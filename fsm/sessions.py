@@ -6,7 +6,7 @@ import base64
 import hashlib
 import logging
 import math
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
@@ -36,6 +36,10 @@ log = logging.getLogger("session_router.sessions")
 T = TypeVar("T")
 
 ID_LENGTH = 12
+
+SKEW = 86_400.0
+"""Seconds by which another machine's clock may run ahead. A session that was active later than that was never active
+so: it comes behind all others, or it would be the newest one for good."""
 
 
 def session_id_for(ref: str) -> str:
@@ -84,10 +88,14 @@ def _newest(listing: Listing) -> Listing:
 
 class Sessions:
     """The first source that knows an id owns it: the same id in a later one is left out, with one warning.
-    ``writable`` is where new ones are made."""
+    ``writable`` is where new ones are made, ``now`` the engine's clock."""
 
-    def __init__(self, sources: Sequence[SessionSource], store: Store, writable: WritableSource | None = None) -> None:
+    def __init__(
+        self, sources: Sequence[SessionSource], store: Store, writable: WritableSource | None = None,
+        now: Callable[[], float] = lambda: math.inf,
+    ) -> None:  # fmt: skip
         self.sources = tuple(sources)
+        self._now = now
         self.store = store
         self.writable = writable
         self._taken: set[tuple[str, str]] = set()
@@ -112,7 +120,7 @@ class Sessions:
             except SourceError as error:
                 problems.append(error)
         seen = (s for s in found.values() if agent.may_see(person, s.source, s.id))
-        return Listing(tuple(sorted(seen, key=lambda s: (-s.active_at, s.id))), tuple(problems))
+        return Listing(tuple(sorted(seen, key=self._place)), tuple(problems))
 
     async def search(self, agent: Agent, person: str, words: str) -> Listing:
         """Those that ``words`` may mean; all of them for no words."""
@@ -137,11 +145,17 @@ class Sessions:
                 continue
             if session is None:
                 continue
-            if await self._is_taken(session, self.sources[:at]):
+            if self._is_ahead(session) or await self._is_taken(session, self.sources[:at]):
                 return _newest(await self.list(agent, person))  # rare enough to look at everything
             found.append(session)
-        found.sort(key=lambda s: (-s.active_at, s.id))
+        found.sort(key=self._place)
         return _newest(Listing(tuple(found), tuple(problems)))
+
+    def _place(self, session: SessionInfo) -> tuple[bool, float, str]:
+        return self._is_ahead(session), -session.active_at, session.id
+
+    def _is_ahead(self, session: SessionInfo) -> bool:
+        return session.active_at > self._now() + SKEW
 
     async def find(self, session_id: str, source: str = "") -> SessionInfo | None:
         """That session in ``source``, by default in whichever has it.

@@ -101,7 +101,7 @@ class Roster:
                 self.config, self._store, agent.names, settings=settings, chosen=chosen, environ=self._environ
             )
             served = Served(
-                settings, desk_of(agent, sources, self._store, chosen), chosen, made, self.clock,
+                settings, desk_of(agent, sources, self._store, chosen, self.clock), chosen, made, self.clock,
                 alone=len(self.config.agents) == 1, mirror=self._mirror,
             )  # fmt: skip
             if has_http:
@@ -246,7 +246,7 @@ class Roster:
             sources = others
         agent.settings, agent.chosen = settings, chosen
         self._models.release(old.model)
-        agent.desk = desk_of(rules, sources, self._store, chosen)
+        agent.desk = desk_of(rules, sources, self._store, chosen, self.clock)
         self.engine.channels |= journal_channels(agent.name, sources)
         self.engine.seat(agent.desk)
 

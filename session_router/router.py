@@ -71,13 +71,14 @@ class SessionRouter:
             sources = getattr(bridge, "sources", None)
         if sources is None:
             sources = (OpenCodeSource(), JournalSource(beside(self.store, data_folder(os.environ))))
-        self.sessions = Sessions(sources, self.store, writable_of(sources))
+        clock = clock or SystemClock()
+        self.sessions = Sessions(sources, self.store, writable_of(sources), clock.now)
         self.desk = Desk(agent, self.sessions, bridge, commands)
         self.bridge = bridge
         self.engine = engine or Engine(
             desks={agent.name: self.desk},
             store=self.store,
-            clock=clock or SystemClock(),
+            clock=clock,
             channels={
                 **journal_channels(agent.name, sources),
                 **{(agent.name, name): channel for name, channel in (channels or {}).items()},

@@ -34,9 +34,10 @@ SEND_TIMEOUT = 30.0
 """Seconds for a text of the command line to be seen in its room."""
 
 
-def desk_of(agent: Agent, sources: Sequence[SessionSource], store: Store, chosen: Chosen) -> Desk:
+def desk_of(agent: Agent, sources: Sequence[SessionSource], store: Store, chosen: Chosen, clock: Clock) -> Desk:
     """The agent at work: its sessions in these sources (new ones in ours), its turns on this model."""
-    return Desk(agent, Sessions(sources, store, writable_of(sources)), SessionBridge(chosen.model, sources))
+    sessions = Sessions(sources, store, writable_of(sources), clock.now)
+    return Desk(agent, sessions, SessionBridge(chosen.model, sources))
 
 
 @dataclass(slots=True, eq=False)
