@@ -90,9 +90,10 @@ def llm() -> Iterator[FakeAgentLLM]:
         yield fake
 
 
-@pytest.fixture(scope="module")
-def opencode(llm: FakeAgentLLM, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenCode]:
-    with OpenCode(tmp_path_factory.mktemp("opencode"), llm.url, config=BASH_ASKS) as running:
+@pytest.fixture
+def opencode(llm: FakeAgentLLM, tmp_path: Path) -> Iterator[OpenCode]:
+    """One for each test: a day begins without sessions."""
+    with OpenCode(tmp_path / "opencode", llm.url, config=BASH_ASKS) as running:
         running.start()
         yield running
 
