@@ -214,19 +214,20 @@ class Sessions:
         kept = [as_read_by(line, agent) for line in await self.store.lines(session_id, limit)]
         found: Sequence[Line] = ()
         named = self._source(source) if source else None
-        holder = named
+        journals = any(is_a(type(one), Journals) for one in (self.sources if named is None else (named,)))
+        # Before the source is read: what is written meanwhile then stands in both, and not in neither.
+        owed = await owed_lines(self.store, session_id) if journals else ()
         if named is not None:
             found = await _asked(named, named.context(session_id, limit))
         for one in self.sources if named is None else ():
             try:
-                found, holder = await _asked(one, one.context(session_id, limit)), one
+                found = await _asked(one, one.context(session_id, limit))
                 break
             except SourceError as error:
                 if error.kind != "missing":
                     raise
-        if holder is not None and is_a(type(holder), Journals):
+        if owed:
             said = {(line.id, line.role) for line in found}
-            owed = await owed_lines(self.store, session_id)
             found = [*found, *(line for line in owed if (line.id, line.role) not in said)]
         lines = [as_read_by(line, agent) for line in found]
         if kept:

@@ -57,14 +57,14 @@ async def reading(config: Config) -> AsyncIterator[tuple[SqliteStore | None, Ses
     if not store.path.exists():
         empty = MemoryStore()
         await empty.open()
-        sessions = Sessions(sources_of(config, None), empty)
+        sessions = Sessions(sources_of(config, None), empty, now=SystemClock().now)
         try:
             yield None, sessions
         finally:
             await sessions.close()
         return
     await store.open()
-    sessions = Sessions(sources_of(config, store), store)
+    sessions = Sessions(sources_of(config, store), store, now=SystemClock().now)
     try:
         yield store, sessions
     finally:
@@ -163,10 +163,10 @@ async def chat(
         # It keeps others from spending the model; at their own terminal people may pipe in what they like.
         agent = replace(agent, limits=replace(agent.limits, rate_limit=0))
     key = Key(agent.name, CONSOLE, sender or user_name())
-    sessions = Sessions(sources, store, writable_of(sources))
+    clock = SystemClock()
+    sessions = Sessions(sources, store, writable_of(sources), clock.now)
     desk = Desk(agent, sessions, SessionBridge(chosen.model, sources))
 
-    clock = SystemClock()
     resuming = Resuming(journal_of(sources), store, key, clock, lang, console.note)
 
     def watch(moved: Key, then: Conversation) -> None:
