@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from msgspec.structs import replace
 
 from fsm.ports import Channel, DeliveryError, Outgoing
+from fsm.runner.tasks import Job, Tasks
 
 log = logging.getLogger("session_router.delivery")
 
@@ -28,24 +28,24 @@ class _Line:
     waiting: deque[Outgoing] = field(default_factory=deque)
     running: bool = False
     held: bool = False
-    task: asyncio.Task[None] | None = None
+    job: Job | None = None
 
 
 class Delivery:
-    """``spawn`` starts a task; ``delivered`` and ``failed`` report each outcome; ``touch`` is told
+    """``tasks`` do the work; ``delivered`` and ``failed`` report each outcome; ``touch`` is told
     right before and right after every send."""
 
     def __init__(
         self,
         channels: Mapping[tuple[str, str], Channel],
         *,
-        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        tasks: Tasks,
         delivered: Callable[[Outgoing], None],
         failed: Callable[[Outgoing, bool], None],
         touch: Callable[[str, str], None],
     ) -> None:
         self._channels = channels
-        self._spawn, self._delivered, self._failed, self._touch = spawn, delivered, failed, touch
+        self._tasks, self._delivered, self._failed, self._touch = tasks, delivered, failed, touch
         self._lines: dict[Address, _Line] = {}
         self._by_id: dict[str, Address] = {}
 
@@ -91,25 +91,25 @@ class Delivery:
     async def written(self, channel: str, to: str) -> None:
         """Return once nothing is on its way to that address, save what has to wait for another try."""
         for address, line in list(self._lines.items()):
-            if address[1:] == (channel, to) and line.running and line.task is not None:
-                await asyncio.wait({line.task})
+            if address[1:] == (channel, to) and line.running and line.job is not None and line.job.task is not None:
+                await asyncio.wait({line.job.task})
 
     def is_busy(self, agent: str) -> bool:
         """Whether a text of that agent is on its way just now."""
         return any(line.running for address, line in self._lines.items() if address[0] == agent)
 
-    def drop(self, agent: str) -> list[asyncio.Task[None]]:
-        """Forget the texts of an agent, which the store keeps; the tasks that were sending some, to be cancelled."""
-        tasks = []
+    def drop(self, agent: str) -> list[Job]:
+        """Forget the texts of an agent, which the store keeps; the work of sending them, to be cancelled."""
+        jobs = []
         for address, line in list(self._lines.items()):
             if address[0] != agent:
                 continue
             del self._lines[address]
             for outgoing in line.waiting:
                 self._by_id.pop(outgoing.id, None)
-            if line.running and line.task is not None:
-                tasks.append(line.task)
-        return tasks
+            if line.job is not None:
+                jobs.append(line.job)
+        return jobs
 
     def _go_on(self, address: Address, line: _Line) -> None:
         if line.running or line.held:
@@ -118,7 +118,7 @@ class Delivery:
             self._lines.pop(address, None)
             return
         line.running = True
-        line.task = self._spawn(self._deliver(address, line))
+        line.job = self._tasks.spawn(self._deliver, address, line)
 
     async def _deliver(self, address: Address, line: _Line) -> None:
         try:

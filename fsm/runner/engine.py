@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
@@ -67,6 +67,7 @@ from fsm.runner.ledger import change as ledger_change
 from fsm.runner.observer import Observer
 from fsm.runner.receipt import Receipt
 from fsm.runner.rooms import PREFIX, Room, RoomMutes
+from fsm.runner.tasks import Job, Tasks, stopped
 from fsm.runner.timers import Timer, Timers
 from fsm.runner.turns import Turns
 
@@ -85,9 +86,6 @@ PARKED = "parked:"
 
 REFUSED_CHARS = 1_000
 """Characters that are kept of a message that is not answered."""
-
-STOPPING = 5.0
-"""Seconds that work which was cancelled may take to end. A bridge is other people's code, and may not want to."""
 
 STORE_PAUSES = (1.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds between the tries of a fact that the store does not take; the last one stands for all later ones. It is
@@ -117,11 +115,13 @@ _Item = _Arrival | InboxRow | _Fact | _Wake
 
 @dataclass(slots=True)
 class _Lane:
-    """A conversation while something happens to it."""
+    """A conversation while something happens to it. ``following`` is what its last step owes, where that is for the
+    same task to do once the mailbox is empty."""
 
     key: Key
     items: deque[_Item] = field(default_factory=deque)
     conversation: Conversation | None = None
+    following: Job | None = None
 
 
 Touch = Callable[[str, str], None]
@@ -162,14 +162,13 @@ class Engine:
         self._cache: OrderedDict[Key, Conversation] = OrderedDict()
         self._receipts: dict[tuple[Key, str], Receipt] = {}
         self._turns = Turns(self, lambda key, event, steps: self._post(key, _Fact(event, steps)))
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.tasks = Tasks()
         self._rooms = RoomMutes()
         self.timers = Timers(clock, self._fire)
         self.delivery = Delivery(
-            self.channels, spawn=self.spawn, delivered=self._delivered, failed=self._undelivered, touch=self.touch
+            self.channels, tasks=self.tasks, delivered=self._delivered, failed=self._undelivered, touch=self.touch
         )
         self._ticker: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()
         self.started_at = 0.0
         self.open = False
 
@@ -262,8 +261,7 @@ class Engine:
     async def dismiss(self, agent: str) -> None:
         """Serve an agent no more. Whatever of its is not done stays in the store for whoever serves it next."""
         self.hold([agent])
-        tasks = self.delivery.drop(agent) + self._turns.drop(agent)
-        await _stop(tasks)
+        await stopped(self.tasks.cancel(self.delivery.drop(agent) + self._turns.drop(agent)))
         while any(key.agent == agent for key in self._lanes):  # nothing in a mailbox takes long
             await self.changes()
         await self._park(agent)
@@ -305,7 +303,11 @@ class Engine:
         """Stop at once. Whatever was running is taken up at the next start; with ``crashed`` that start counts it
         as cut off, as after a crash."""
         was_open, self.open = self.open, False
-        await _stop([task for task in (*self.tasks, self._ticker) if task is not None])
+        tasks = self.tasks.cancel_all()
+        if self._ticker is not None:
+            self._ticker.cancel()
+            tasks.append(self._ticker)
+        await stopped(tasks)
         if was_open and not crashed:
             for agent in self.desks:
                 await self._park(agent)
@@ -333,21 +335,20 @@ class Engine:
     async def drain(self) -> None:
         """Wait until nothing runs. Timers that are not due and texts that wait for a retry stay."""
         while self.tasks:
-            self._changed.clear()
-            await self._changed.wait()
+            await self.changes()
 
     @property
     def running(self) -> int:
         """Tasks at work just now."""
         return len(self.tasks)
 
-    async def changes(self) -> None:
-        """Return when a task has ended since the last call."""
-        self._changed.clear()
-        await self._changed.wait()
+    def changes(self) -> Coroutine[Any, Any, object]:
+        """Await it to hear of the next thing that ends after this call."""
+        self.tasks.changed.clear()
+        return self.tasks.changed.wait()
 
     def wake_waiters(self) -> None:
-        self._changed.set()
+        self.tasks.changed.set()
 
     # -- the way in ------------------------------------------------------------------------------
 
@@ -391,12 +392,13 @@ class Engine:
         if lane is None:
             lane = self._lanes[key] = _Lane(key, conversation=self._cache.get(key))
             lane.items.append(item)
-            self.spawn(self._serve(lane))
+            self.tasks.spawn(self._serve, lane)
         else:
             lane.items.append(item)
 
-    async def _serve(self, lane: _Lane) -> None:
-        """Work through a mailbox, one item at a time; queued messages go before new ones."""
+    async def _serve(self, lane: _Lane) -> Job | None:
+        """Work through a mailbox, one item at a time; queued messages go before new ones. What the last step owes is
+        given back."""
         while lane.items:
             item = lane.items.popleft()
             try:
@@ -426,6 +428,7 @@ class Engine:
             self._cache.move_to_end(lane.key)
             while len(self._cache) > CACHED:
                 self._cache.popitem(last=False)
+        return lane.following
 
     async def _went_wrong(self, lane: _Lane, item: _Item, error: Exception) -> None:
         """The store refused, or a look-up failed in a way nobody foresaw. The conversation stands as
@@ -584,6 +587,9 @@ class Engine:
         message that it answers admitted with it: one that came before changes nothing, and gives False."""
         key, now = lane.key, lane.conversation
         assert now is not None
+        if lane.following is not None:  # something else has come up first
+            self.tasks.begin(lane.following)
+            lane.following = None
         limits = self.desks[key.agent].agent.limits
         then, owed = step(now, event, limits, seen=self._seen)
         effects: list[Effect] = []
@@ -611,7 +617,10 @@ class Engine:
         lane.conversation = then
         if arrival is not None:
             self._is_in(key, arrival.inbound, arrival.receipt)
-        self._pay(key, now, then, effects)
+        if lane.items or then.queue:
+            self._pay(key, now, then, effects)
+        else:
+            lane.following = self.tasks.last(self._pay, key, now, then, effects)
         return True
 
     def _change(
@@ -651,13 +660,13 @@ class Engine:
                 case Record():
                     self.delivery.owe(outgoing(key, effect))
                 case AnswerAsk():
-                    self._turns.run(effect.turn, self._turns.answer_ask(key, effect))
+                    self._turns.run(effect.turn, self._turns.answer_ask, key, effect)
                 case Settle():
                     self._settled(key, effect)
                 case AskModel():
-                    self._turns.run(effect.turn, self._turns.ask(key, effect.turn))
+                    self._turns.run(effect.turn, self._turns.ask, key, effect.turn)
                 case RunCommands():
-                    self._turns.run(effect.turn, self._turns.run_commands(key, effect))
+                    self._turns.run(effect.turn, self._turns.run_commands, key, effect)
                 case EndTurn():
                     self._turns.end(key, effect.turn)
                 case SendAgain():
@@ -703,7 +712,7 @@ class Engine:
             for other, fact in await self._untold(room):
                 self._post(other, _Fact(fact))
 
-        self.spawn(tell())
+        self.tasks.spawn(tell)
 
     async def _untold(self, room: Room) -> list[tuple[Key, Event]]:
         conversations: dict[Key, Conversation | None] = dict(await self.store.conversations(*room))
@@ -753,31 +762,9 @@ class Engine:
         )  # fmt: skip
         self._post(outgoing.key, _Fact(event))
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self.tasks.discard(task)
-        self._changed.set()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a task failed: %s", error, exc_info=error)
-
 
 def _shortened(inbound: Inbound, chars: int) -> Inbound:
     return inbound if len(inbound.text) <= chars else replace(inbound, text=inbound.text[:chars] + "…")
-
-
-async def _stop(tasks: Collection[asyncio.Task[None]]) -> None:
-    """Cancel these and wait for their end, but not for ever."""
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        _, stubborn = await asyncio.wait(tasks, timeout=STOPPING)
-        if stubborn:
-            log.error("work that was cancelled goes on all the same, and is left behind (tasks: %d)", len(stubborn))
 
 
 def _standing(conversation: Conversation) -> tuple[bool, float]:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVarTuple, cast
 
 from fsm.conversation import Key, Turn
 from fsm.desk import commands_done, dump_outcome, load_outcome
@@ -20,11 +20,14 @@ from fsm.language.texts import say
 from fsm.ports import Change, Channel, ShowsDrafts, ShowsTyping, StepRecord, is_a
 from fsm.runner.ledger import JOURNAL
 from fsm.runner.locks import SessionLocks
+from fsm.runner.tasks import Job
 
 if TYPE_CHECKING:
     from fsm.runner.engine import Engine
 
 log = logging.getLogger("session_router.engine")
+
+Arguments = TypeVarTuple("Arguments")
 
 Post = Callable[[Key, Event, tuple[StepRecord, ...]], None]
 
@@ -38,7 +41,7 @@ class Turns:
     def __init__(self, engine: Engine, post: Post) -> None:
         self._engine = engine
         self._post = post
-        self._tasks: dict[str, set[asyncio.Task[None]]] = {}
+        self._jobs: dict[str, list[Job]] = {}
         self._locks = SessionLocks()
 
     # -- sessions --------------------------------------------------------------------------------
@@ -55,18 +58,17 @@ class Turns:
     def _free(self, key: Key, turn: str) -> None:
         self._post(key, SessionFree(self._engine.clock.now(), turn=turn), ())
 
-    # -- their tasks -----------------------------------------------------------------------------
+    # -- their work ------------------------------------------------------------------------------
 
-    def run(self, turn: Turn, work: Coroutine[Any, Any, None]) -> None:
-        """Let ``work`` run as a task of the turn."""
-        self._tasks.setdefault(turn.id, set()).add(self._engine.spawn(work))
+    def run(
+        self, turn: Turn, work: Callable[[*Arguments], Coroutine[Any, Any, Job | None]], *arguments: *Arguments
+    ) -> None:
+        """Let ``work`` run as long as the turn does."""
+        self._jobs.setdefault(turn.id, []).append(self._engine.tasks.spawn(work, *arguments))
 
     def end(self, key: Key, turn: Turn) -> None:
         """Cancel what still runs for the turn, clear its typing indicator and free its session."""
-        current = asyncio.current_task()
-        for task in self._tasks.pop(turn.id, ()):
-            if task is not current:
-                task.cancel()
+        self._engine.tasks.cancel(self._jobs.pop(turn.id, ()))
         self._engine.desks[key.agent].forget(turn.id)
         self._typing(self._channel(key, turn), turn, False)
         self.release(key, turn)
@@ -74,16 +76,15 @@ class Turns:
     def is_busy(self, agent: str) -> bool:
         """Whether anything runs for a turn of that agent."""
         return any(
-            turn.startswith(f"{agent}/") and not all(task.done() for task in tasks)
-            for turn, tasks in self._tasks.items()
+            turn.startswith(f"{agent}/") and not all(job.ended for job in jobs) for turn, jobs in self._jobs.items()
         )
 
-    def drop(self, agent: str) -> list[asyncio.Task[None]]:
-        """Let go of an agent's turns; the tasks that are to be cancelled."""
-        tasks: list[asyncio.Task[None]] = []
-        for turn in [turn for turn in self._tasks if turn.startswith(f"{agent}/")]:
-            tasks += self._tasks.pop(turn)  # off the list first, or their end would count as a failed call
-        return tasks
+    def drop(self, agent: str) -> list[Job]:
+        """Let go of an agent's turns; their work, to be cancelled."""
+        jobs: list[Job] = []
+        for turn in [turn for turn in self._jobs if turn.startswith(f"{agent}/")]:
+            jobs += self._jobs.pop(turn)  # off the list first, or their end would count as a failed call
+        return jobs
 
     def drop_sessions(self, agent: str) -> None:
         """Give back the sessions that an agent's turns had; whoever is next hears of it."""
@@ -95,8 +96,9 @@ class Turns:
     async def answer_ask(self, key: Key, effect: AnswerAsk) -> None:
         await self._engine.desks[key.agent].answer_ask(effect.turn, effect.ask, effect.allow)
 
-    async def ask(self, key: Key, turn: Turn) -> None:
-        """Pay ``AskModel``: the answer goes back into the mailbox with its record."""
+    async def ask(self, key: Key, turn: Turn) -> Job | None:
+        """Pay ``AskModel``: the answer goes back into the mailbox with its record. Working through that mailbox is
+        given back, where nobody is at it."""
         desk = self._engine.desks[key.agent]
         channel = self._channel(key, turn)
         self._typing(channel, turn, True)
@@ -110,7 +112,8 @@ class Turns:
         except asyncio.CancelledError:
             # Whoever ends a turn takes it off the list first. Anybody else's cancelling, a client's own for
             # one, is a failed call, or the turn would wait for its whole time.
-            if self._engine.open and asyncio.current_task() in self._tasks.get(turn.id, ()):
+            current = asyncio.current_task()
+            if self._engine.open and any(job.task is current for job in self._jobs.get(turn.id, ())):
                 log.error("model call %s/%s was cancelled from outside", turn.id, turn.call)
                 failed = ModelFailed(self._engine.clock.now(), turn=turn.id, call=turn.call, kind="cancelled")
                 self._post(key, failed, ())
@@ -125,7 +128,7 @@ class Turns:
             data = _json({"text": asking.raw, "input": reply.input_tokens, "output": reply.output_tokens})
             steps = (StepRecord(turn.id, turn.call, 0, "model", data, asking.event.at),)
             self._engine.counts["model_calls"] += 1
-        self._post(key, asking.event, steps)
+        return self._engine.tasks.last(self._post, key, asking.event, steps)
 
     def _drafts(self, channel: Channel, turn: Turn) -> Callable[[str], None] | None:
         if not is_a(type(channel), ShowsDrafts):
@@ -133,7 +136,7 @@ class Turns:
         drafts = cast(ShowsDrafts, channel)
 
         def show(text: str) -> None:
-            self._engine.spawn(drafts.draft(turn.message.to, text))
+            self._engine.tasks.spawn(drafts.draft, turn.message.to, text)
 
         return show
 
@@ -142,11 +145,11 @@ class Turns:
 
     def _typing(self, channel: Channel | None, turn: Turn, on: bool) -> None:
         if channel is not None and is_a(type(channel), ShowsTyping):
-            self._engine.spawn(cast(ShowsTyping, channel).typing(turn.message.to, on))
+            self._engine.tasks.spawn(cast(ShowsTyping, channel).typing, turn.message.to, on)
 
-    async def run_commands(self, key: Key, effect: RunCommands) -> None:
+    async def run_commands(self, key: Key, effect: RunCommands) -> Job | None:
         """Pay ``RunCommands``: each is recorded before it starts and when it has finished, so that one
-        which a crash cut off is known as such and never runs twice."""
+        which a crash cut off is known as such and never runs twice. Gives back what :meth:`ask` does."""
         desk, turn = self._engine.desks[key.agent], effect.turn
         now = await self._engine.conversation(key)
         ctx = desk.command_context(key, turn, now, self._engine.clock.now())
@@ -182,7 +185,8 @@ class Turns:
                 if self._engine.observer is not None:
                     self._engine.observer.counted(key.agent, "command", 1)
             results.append(result)
-        self._post(key, commands_done(turn, results, ctx, self._engine.clock.now()), ())
+        done = commands_done(turn, results, ctx, self._engine.clock.now())
+        return self._engine.tasks.last(self._post, key, done, ())
 
     async def _within(self, work: Coroutine[Any, Any, Result], seconds: float) -> Result | str:
         """The outcome of ``work``, or the text to say instead: when it takes longer than that on the engine's
@@ -197,7 +201,7 @@ class Turns:
             late = True
             task.cancel()
 
-        watchdog = self._engine.spawn(watch())
+        watchdog = self._engine.tasks.spawn(watch)
         try:
             return await work
         except asyncio.CancelledError:
@@ -208,4 +212,4 @@ class Turns:
                 return "command_failed"
             raise
         finally:
-            watchdog.cancel()
+            self._engine.tasks.cancel([watchdog])

@@ -113,9 +113,9 @@ def test_run_03_a_call_whose_task_is_cancelled_by_somebody_else_has_failed(bot: 
     bot.answers(Answer(hang=True), "三好了")
     alice = bot.person("alice", channel="tg")
     alice.says("问 c", wait_reply=False)
-    (tasks,) = bot.stage.engine._turns._tasks.values()
-    for task in tasks:
-        task.cancel()
+    ((job,),) = bot.stage.engine._turns._jobs.values()
+    assert job.task is not None
+    job.task.cancel()
     bot.settles()
     assert alice.state is State.IDLE
     assert alice.hears() == ["抱歉，模型暂时没有回应，请稍后再试。"]

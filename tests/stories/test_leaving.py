@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import fsm.runner.engine as engine
+import fsm.runner.tasks as tasks
 from fsm.conversation import Key
 from fsm.ports import SessionRouterError
 from session_router import SessionRouter
@@ -62,7 +63,7 @@ async def test_a_turn_that_was_left_four_times_still_has_its_answer(tmp_path: Pa
 async def test_a_bridge_that_does_not_want_to_stop_holds_nothing_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(engine, "STOPPING", 0.01)
+    monkeypatch.setattr(tasks, "STOPPING", 0.01)
     bridge = Ponders(stubborn=True)
     router = router_on(tmp_path, bridge)
     asking = asyncio.ensure_future(router.route("xmpp", "hmo", "What is the answer?", message_id="m1"))
