@@ -141,9 +141,9 @@ class Shown(Value):
     lang: str
 
 
-class Edge(NamedTuple):
-    """A step that was taken: when, what the row did, on which event, and where it led. (A tuple: six are stored with
-    every conversation, and an array is a third of an object's JSON.)"""
+class Edge(Value, array_like=True):
+    """A step that was taken: when, what the row did, on which event, and where it led. (As JSON an array: six are
+    stored with every conversation, and an array is a third of an object.)"""
 
     at: float
     row: str

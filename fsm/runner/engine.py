@@ -405,13 +405,13 @@ class Engine:
                 match item:
                     case _Arrival():
                         await self._admit(lane, item.inbound, item.receipt)
+                    case _Fact():
+                        await self._load(lane)
+                        await self._take(lane, item.event, item.steps)
                     case InboxRow():
                         await self._load(lane)
                         if lane.key.agent not in self._held:
                             await self._hear(lane, item.message)
-                    case _Fact():
-                        await self._load(lane)
-                        await self._take(lane, item.event, item.steps)
                     case _Wake():
                         stored = await self._load(lane)
                         for event in self._overdue(stored):
@@ -518,8 +518,7 @@ class Engine:
 
     def _is_in(self, key: Key, inbound: Inbound, receipt: Receipt) -> None:
         self._receipts[key, inbound.id] = receipt
-        if not receipt.admitted.done():
-            receipt.admitted.set_result(None)
+        receipt.admit()
 
     async def _turn_away(self, lane: _Lane, inbound: Inbound, receipt: Receipt, look: Admission) -> bool:
         """Record what is not answered, with its reason, and say so where the sender should know. False for
@@ -651,24 +650,26 @@ class Engine:
             if self.observer is not None:
                 self.observer.moved(key, then)
         for effect in effects:
-            match effect:
+            match effect:  # what comes most stands first
                 case Send():
                     if (receipt := self._receipts.get((key, effect.message))) is not None:
                         receipt.texts.append(effect.text)
                     if effect.to:
                         self.delivery.owe(outgoing(key, effect))
-                case Record():
-                    self.delivery.owe(outgoing(key, effect))
-                case AnswerAsk():
-                    self._turns.run(effect.turn, self._turns.answer_ask, key, effect)
+                case KeepLine() | WaitForSession():
+                    pass
                 case Settle():
                     self._settled(key, effect)
                 case AskModel():
                     self._turns.run(effect.turn, self._turns.ask, key, effect.turn)
-                case RunCommands():
-                    self._turns.run(effect.turn, self._turns.run_commands, key, effect)
                 case EndTurn():
                     self._turns.end(key, effect.turn)
+                case Record():
+                    self.delivery.owe(outgoing(key, effect))
+                case RunCommands():
+                    self._turns.run(effect.turn, self._turns.run_commands, key, effect)
+                case AnswerAsk():
+                    self._turns.run(effect.turn, self._turns.answer_ask, key, effect)
                 case SendAgain():
                     if effect.at is None:
                         self.delivery.give_up(effect.send)
@@ -678,8 +679,6 @@ class Engine:
                     self._tell_room(key, effect, then)
                 case Count():
                     self._count(key, effect)
-                case KeepLine() | WaitForSession():
-                    pass
                 case _:
                     assert_never(effect)
 

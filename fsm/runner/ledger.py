@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from fsm.conversation import Conversation, Key, deadlines
-from fsm.effects import Effect, KeepLine, Record, Send, SendAgain, Settle, TellRoom
-from fsm.owed import JOURNAL as JOURNAL
-from fsm.owed import record_text
+from fsm.effects import AskModel, Effect, EndTurn, KeepLine, Record, Send, SendAgain, Settle, TellRoom
+from fsm.owed import JOURNAL, record_text
 from fsm.ports import Change, Inbound, KeptLine, Outgoing, Settled, StepRecord
 from fsm.runner import rooms
 
@@ -46,15 +45,17 @@ def change(
     delivered: list[str] = []
     meta: list[tuple[str, str | None]] = []
     for effect in effects:
-        match effect:
+        match effect:  # what comes most stands first
+            case KeepLine():
+                lines.append(KeptLine(effect.session, effect.line))
+            case AskModel() | EndTurn():
+                pass
             case Send() if effect.to:
-                sends.append(outgoing(key, effect))
-            case Record():
                 sends.append(outgoing(key, effect))
             case Settle():
                 settled.append(Settled(effect.message, effect.disposition.value, effect.reason))
-            case KeepLine():
-                lines.append(KeptLine(effect.session, effect.line))
+            case Record():
+                sends.append(outgoing(key, effect))
             case SendAgain(send=send, at=None):
                 delivered.append(send)
             case SendAgain(send=send, at=float() as at):

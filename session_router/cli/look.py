@@ -159,6 +159,8 @@ def context(session_id: str, limit: int | None, agent_name: str | None, config_f
 def conversations(config_file: str | None, as_json: bool) -> int:
     config = load_config(config_file)
     with progress("Reading conversations", "正在读取对话"):
+        from msgspec.structs import asdict
+
         from fsm.commands.engine import name_bound
         from fsm.conversation import deadlines
         from fsm.language.texts import age, say
@@ -185,7 +187,7 @@ def conversations(config_file: str | None, as_json: bool) -> int:
                 "title": bound.title if bound else None, "source": bound.source if bound else None,
                 "queued": len(now.queue), "muted_until": now.muted_until,
                 "deadline": due[0].due if (due := deadlines(now)) else None,
-                "last": now.trail[-1]._asdict() if now.trail else None,
+                "last": asdict(now.trail[-1]) if now.trail else None,
             }
             for key, now, bound in rows
         ])  # fmt: skip
@@ -226,6 +228,8 @@ def why(
 ) -> None:
     config = load_config(config_file)
     with progress("Reading the conversation", "正在读取对话"):
+        from msgspec.structs import asdict
+
         from fsm.commands.engine import explain
         from fsm.language.texts import say
         from session_router.cli.reading import reading
@@ -251,7 +255,7 @@ def why(
                 }
                 for row in rows
             ],
-            "trail": [edge._asdict() for edge in now.trail],
+            "trail": [asdict(edge) for edge in now.trail],
         })  # fmt: skip
         return
     click.echo(explain(rows, now.trail, SystemClock().now(), lang, row_names=True))
