@@ -9,11 +9,11 @@ SWITCH_INTERVAL = 0.0005
 """Seconds, where Python takes 0.005: how long the event loop may keep the store's thread waiting for its turn.
 Each statement needs one, so with Python's own value a busy loop starves the very commits that it waits for."""
 
-GC_THRESHOLD = (200_000, 50, 100)
+GC_THRESHOLD = (300_000, 50, 100)
 """Allocations before the garbage collector looks at the youngest objects, and how often it looks at older ones.
-Nearly nothing here is a cycle, and with thousands of messages under way each look goes through all that they hold:
-with Python's own 700 a busy engine spends more time on looking than on anything else, with 20,000 a fifth of it. A
-message under way is some fifty objects, so two thousand of them alone come to 100,000, all of which are needed."""
+Nearly nothing here is a cycle, and each look goes through all that is there, a tenth of a second for 100,000 objects.
+A message under way is some fifty: with Python's own 700 a busy engine spends more time on looking than on anything
+else, and as long as two thousand messages set off a look by themselves a tenth of it."""
 
 
 def tune() -> None:

@@ -66,17 +66,18 @@ def recognise(text: str, state: State, words: Words) -> Recognised:
     if not body:
         return _TEXT
     one_line = len(whole.splitlines()) == 1
-    if fold(body[0]) == "/":
+    folded = fold(body)
+    if folded[0] == "/":
         return _slash(whole, body, one_line, words)
     if not one_line:
         return _TEXT
     grammar = _grammar(words)
-    said = squeeze(fold(body))
+    said = squeeze(folded)
     return (
         _choice(said, state, grammar)
         or _phrase(said, grammar, words)
-        or _remember(whole, body, grammar)
-        or _switch(body, grammar)
+        or _remember(whole, folded, grammar)
+        or _switch(body, folded, grammar)
         or _TEXT
     )
 
@@ -149,8 +150,8 @@ def _phrase(said: str, grammar: _Grammar, words: Words) -> Recognised | None:
     return None
 
 
-def _remember(whole: str, body: str, grammar: _Grammar) -> Recognised | None:
-    found = grammar.remember.match(fold(body))
+def _remember(whole: str, folded: str, grammar: _Grammar) -> Recognised | None:
+    found = grammar.remember.match(folded)
     if found is None:
         return None
     fact = whole[found.end() :].lstrip(TRIMMED + ":：,，")
@@ -159,8 +160,7 @@ def _remember(whole: str, body: str, grammar: _Grammar) -> Recognised | None:
     return Recognised(Kind.ENGINE_COMMAND, command="remember", argument=fact)
 
 
-def _switch(body: str, grammar: _Grammar) -> Recognised | None:
-    folded = fold(body)
+def _switch(body: str, folded: str, grammar: _Grammar) -> Recognised | None:
     if found := grammar.switch.match(folded):
         name, _ = _without_session(body[found.end() :], grammar)
         return Recognised(Kind.SWITCH, words=name)

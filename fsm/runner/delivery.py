@@ -52,11 +52,11 @@ class Delivery:
     def channel(self, agent: str, channel: str) -> Channel | None:
         """The adapter for a channel: its own, that of its kind (``xmpp`` for ``xmpp:ROOM``), or the
         one that takes everything (``*``)."""
-        kind = channel.partition(":")[0]
-        for name in (channel, kind, "*"):
-            if (found := self._channels.get((agent, name))) is not None:
-                return found
-        return None
+        if (found := self._channels.get((agent, channel))) is not None:
+            return found
+        if (found := self._channels.get((agent, channel.partition(":")[0]))) is not None:
+            return found
+        return self._channels.get((agent, "*"))
 
     def owe(self, outgoing: Outgoing) -> None:
         """Deliver a text as soon as those before it are out."""

@@ -406,7 +406,8 @@ class Engine:
                     case _Arrival():
                         await self._admit(lane, item.inbound, item.receipt)
                     case _Fact():
-                        await self._load(lane)
+                        if lane.conversation is None:
+                            await self._load(lane)
                         await self._take(lane, item.event, item.steps)
                     case InboxRow():
                         await self._load(lane)
@@ -417,7 +418,8 @@ class Engine:
                         for event in self._overdue(stored):
                             await self._take(lane, event)
                         self._set_timers(lane.key, stored)
-                await self._take_queued(lane)
+                if lane.conversation is not None and lane.conversation.queue:
+                    await self._take_queued(lane)
             except asyncio.CancelledError:
                 raise
             except Exception as error:
@@ -508,7 +510,7 @@ class Engine:
 
     async def _let_in(self, lane: _Lane, inbound: Inbound, receipt: Receipt) -> bool:
         """Answer a message; it is admitted by the step that answers it. False for one that came before."""
-        now = await self._load(lane)
+        now = lane.conversation or await self._load(lane)
         if lane.key.agent in self._held:
             if new := await self.commit(Change(lane.key, arrival=inbound)):
                 self._is_in(lane.key, inbound, receipt)

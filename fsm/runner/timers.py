@@ -7,13 +7,13 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 from fsm.conversation import Key
 from fsm.ports import Clock
+from fsm.values import Value
 
 
-class Timer(NamedTuple):
+class Timer(Value, order=True):
     """``due`` in unix seconds, ``meant`` without what it is late; ``what`` and ``fence`` say what to tell the
     conversation of ``key``."""
 
