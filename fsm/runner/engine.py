@@ -2,7 +2,7 @@
 
 The way of a message: ``receive`` puts it into its conversation's mailbox → it is admitted, durably →
 the desk recognises it and looks up what the step needs → ``step`` → state and debts are committed
-together → the debts are paid by tasks of their own, whose answers come back through the mailbox.
+together → the debts are paid by work that runs beside the mailbox, whose answers come back through it.
 """
 
 from __future__ import annotations
