@@ -45,6 +45,7 @@ from fsm.events import (
 )
 from fsm.language.texts import say
 from fsm.machine import step
+from fsm.owed import JOURNAL
 from fsm.ports import (
     Change,
     Channel,
@@ -62,7 +63,7 @@ from fsm.ports import (
 from fsm.rows import Row
 from fsm.runner.delivery import Delivery
 from fsm.runner.expiry import expiry, overdue
-from fsm.runner.ledger import JOURNAL, NOTHING, outgoing
+from fsm.runner.ledger import NOTHING, outgoing
 from fsm.runner.ledger import change as ledger_change
 from fsm.runner.observer import Observer
 from fsm.runner.receipt import Receipt

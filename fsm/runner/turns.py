@@ -17,8 +17,8 @@ from fsm.desk import commands_done, dump_outcome, load_outcome
 from fsm.effects import AnswerAsk, RunCommands
 from fsm.events import Event, ModelFailed, Result, SessionFree
 from fsm.language.texts import say
+from fsm.owed import JOURNAL
 from fsm.ports import Change, Channel, ShowsDrafts, ShowsTyping, StepRecord, is_a
-from fsm.runner.ledger import JOURNAL
 from fsm.runner.locks import SessionLocks
 from fsm.runner.tasks import Job
 
