@@ -29,7 +29,7 @@ from msgspec.structs import asdict
 
 from benchmarks.measure import Row, by_turns
 from benchmarks.world import World, person, session
-from session_router.process import tune
+from session_router.process import settle_memory, tune
 from storage.schema import prepare
 
 LIMIT = 0.5
@@ -76,11 +76,11 @@ async def commits_of_a_message(folder: Path) -> Commits:
     world, found = World(folder), list[list[Statement]]()
     await world.engine.start()
     await world.bind(range(1))
-    await world.talk(range(1), 6, 1)  # fill the trail, so that the conversation has its usual size
+    await world.talk(world.inbounds(range(1), 6), 1)  # fill the trail, so that the conversation has its usual size
     store = cast(Any, world.store)
     in_thread = store._commits._in_thread
     store._commits._in_thread = lambda work: in_thread(lambda raw: work(_TakingDown(raw, found)))
-    await world.talk(range(1), 1, 1)
+    await world.talk(world.inbounds(range(1), 1), 1)
     await world.engine.close()
     return [commit for commit in found if commit]
 
@@ -176,7 +176,7 @@ async def calls_of_a_message(folder: Path, *, first: bool) -> Sequence[Call]:
     world, found = World(folder), list[Call]()
     await world.engine.start()
     await world.bind(range(1))
-    await world.talk(range(1), 6, 1)
+    await world.talk(world.inbounds(range(1), 6), 1)
     if first:
         messages = world.messages
         await world.engine.close()
@@ -184,7 +184,7 @@ async def calls_of_a_message(folder: Path, *, first: bool) -> Sequence[Call]:
         await world.engine.start()
     for name in CALLED:
         setattr(world.store, name, _noting(found, name, getattr(world.store, name)))
-    await world.talk(range(1), 1, 1)
+    await world.talk(world.inbounds(range(1), 1), 1)
     await world.engine.close()
     return found
 
@@ -241,9 +241,8 @@ async def _ours(folder: Path, persons: int, messages: int, in_flight: int) -> fl
     world = World(folder)
     await world.engine.start()
     await world.bind(range(persons))
-    start = time.perf_counter()
-    await world.talk(range(persons), messages, in_flight)
-    seconds = time.perf_counter() - start
+    ready = list(world.inbounds(range(persons), messages))  # as the peer's changes are
+    seconds = await world.talk(ready, in_flight)
     await world.engine.close()
     return messages / seconds
 
@@ -259,6 +258,7 @@ def compare(*, quick: bool = False) -> list[Row]:
         at_once = [[[statement for commit in commits for statement in commit]] for commits in in_turn]
         calls = [asyncio.run(calls_of_a_message(next(folders), first=first)) for first in (True, False)]
         ready = [[_made_for(call, number) for call in calls[number >= persons]] for number in range(messages)]
+        settle_memory()  # as a program does once it has started
         medians = by_turns(
             {
                 "the store": lambda: asyncio.run(_store_alone(next(folders), ready, in_flight)),

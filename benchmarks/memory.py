@@ -42,9 +42,9 @@ async def _measure(folder: Path, persons: int, in_flight: int) -> float:
     warm_up = 2 * in_flight
     await world.engine.start()
     await world.bind(range(warm_up + persons))
-    await world.talk(range(warm_up), warm_up, in_flight)
+    await world.talk(world.inbounds(range(warm_up), warm_up), in_flight)
     before = _resident()
-    await world.talk(range(warm_up, warm_up + persons), persons, in_flight)
+    await world.talk(world.inbounds(range(warm_up, warm_up + persons), persons), in_flight)
     after = _resident()
     await world.engine.close()
     return (after - before) / persons

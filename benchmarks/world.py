@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -107,23 +108,28 @@ class World:
         name = person(number)
         return Inbound(CHANNEL, name, TEXT, f"msg-{self.messages:012}", self.clock.now(), f"{name}/phone")
 
-    async def talk(self, persons: range, messages: int, in_flight: int) -> None:
-        """``messages`` of these persons in turn, ``in_flight`` at any time; back when all are answered
-        and delivered.
+    def inbounds(self, persons: range, messages: int) -> Iterator[Inbound]:
+        """``messages`` of these persons in turn."""
+        return (self.inbound(persons[number % len(persons)]) for number in range(messages))
+
+    async def talk(self, inbounds: Iterable[Inbound], in_flight: int) -> float:
+        """Say all of these, ``in_flight`` at any time; back when all are answered and delivered, with the seconds that
+        it took.
 
         Raises:
             AssertionError: one was not answered, so that a failing engine is never a fast one.
         """
-        waiting = iter(range(messages))
-        before = self.channel.sent
+        waiting, before, said = iter(inbounds), self.channel.sent, 0
 
         async def one_after_another() -> None:
-            for number in waiting:
-                receipt = self.engine.submit(AGENT, self.inbound(persons[number % len(persons)]))
-                assert await receipt.done is Disposition.REPLIED
+            nonlocal said
+            for inbound in waiting:
+                said += 1
+                assert await self.engine.submit(AGENT, inbound).done is Disposition.REPLIED
 
-        await asyncio.gather(*(one_after_another() for _ in range(min(in_flight, messages))))
+        start = time.perf_counter()
+        await asyncio.gather(*(one_after_another() for _ in range(in_flight)))
         await self.engine.drain()
-        assert self.channel.sent - before == messages
-
-
+        seconds = time.perf_counter() - start
+        assert self.channel.sent - before == said
+        return seconds

@@ -55,13 +55,11 @@ async def _first(
 ) -> Binding:
     if now.manual is not None:
         try:
-            title = show_title(now.manual.title)
-            if await sessions.find(now.manual.session, now.manual.source) is None:
-                return Binding(None, say(lang, "vanished", title=title))
+            there = await sessions.find(now.manual.session, now.manual.source) is not None
         except SourceError as error:
             return Binding(None, str(error))
-        if not agent.may_see(key.sender, now.manual.source, now.manual.session):
-            return Binding(None, say(lang, "not_visible", title=title))
+        if not there or not agent.may_see(key.sender, now.manual.source, now.manual.session):
+            return Binding(None, say(lang, "not_visible" if there else "vanished", title=show_title(now.manual.title)))
         return Binding(now.manual)
     active = await active_sender(agent, sessions, at) if in_room(key.channel) else None
     if active is not None and agent.may_see(key.sender, active.source, active.session):

@@ -94,12 +94,22 @@ class Sessions:
         self, sources: Sequence[SessionSource], store: Store, writable: WritableSource | None = None,
         now: Callable[[], float] = lambda: math.inf,
     ) -> None:  # fmt: skip
-        self.sources = tuple(sources)
+        self.sources = sources
         self._now = now
         self.store = store
         self.writable = writable
         self._taken: set[tuple[str, str]] = set()
         self._free: set[tuple[str, str]] = set()
+
+    @property
+    def sources(self) -> tuple[SessionSource, ...]:
+        """In the order in which they are asked."""
+        return self._sources
+
+    @sources.setter
+    def sources(self, sources: Sequence[SessionSource]) -> None:
+        self._sources = tuple(sources)
+        self._by_name = {source.name: source for source in reversed(self._sources)}
 
     async def close(self) -> None:
         """Let go of whatever the sources hold open."""
@@ -236,10 +246,7 @@ class Sessions:
         return lines[-limit:]
 
     def _source(self, name: str) -> SessionSource | None:
-        for source in self.sources:
-            if source.name == name:
-                return source
-        return None
+        return self._by_name.get(name)
 
     async def kept(self, bound: Bound) -> Bound:
         """``bound`` with what its source can do written in: who keeps the record of a turn there. A source whose

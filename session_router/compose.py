@@ -155,7 +155,7 @@ async def chat(
         StoreError: the store cannot be used, or another process is at work on it.
         SessionNotThere: ``session`` is in no source.
     """
-    tune()  # or a stream that keeps the loop busy would starve the store's thread
+    tune()
     store = open_store(config)
     agent = settings.to_agent()
     sources = sources_of(config, store, agent.names, settings=settings, chosen=chosen)

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
-
-SWITCH_INTERVAL = 0.0005
-"""Seconds, where Python takes 0.005: how long the event loop may keep the store's thread waiting for its turn.
-Each statement needs one, so with Python's own value a busy loop starves the very commits that it waits for."""
 
 GC_THRESHOLD = (300_000, 50, 100)
 """Allocations before the garbage collector looks at the youngest objects, and how often it looks at older ones.
@@ -17,8 +12,8 @@ else, and as long as two thousand messages set off a look by themselves a tenth 
 
 
 def tune() -> None:
-    """Make this process a good place for an event loop with a database thread beside it."""
-    sys.setswitchinterval(SWITCH_INTERVAL)
+    """Make this process a good place for an engine. (The interpreter's switch interval stays: with a shorter one the
+    store's thread gets its turn sooner, and everything together takes longer.)"""
     gc.set_threshold(*GC_THRESHOLD)
 
 

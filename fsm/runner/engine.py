@@ -170,6 +170,7 @@ class Engine:
             self.channels, tasks=self.tasks, delivered=self._delivered, failed=self._undelivered, touch=self.touch
         )
         self._ticker: asyncio.Task[None] | None = None
+        self._marks: list[Outgoing] = []
         self.started_at = 0.0
         self.open = False
 
@@ -310,6 +311,7 @@ class Engine:
             tasks.append(self._ticker)
         await stopped(tasks)
         if was_open and not crashed:
+            self._write_marks()
             for agent in self.desks:
                 await self._park(agent)
         for receipt in self._receipts.values():
@@ -752,10 +754,18 @@ class Engine:
         return overdue(conversation, self.clock.now(), started_at=self.started_at)
 
     def _delivered(self, outgoing: Outgoing) -> None:
-        """Nobody waits for the mark: where a crash loses it, the text goes out again under the same id."""
-        self.touch("commit", "before")
-        self.store.commit_soon(Change(outgoing.key, delivered=(outgoing.id,)))
-        self.touch("commit", "after")
+        """Nobody waits for the mark, so those of one moment are written together: where a crash loses one, its text
+        goes out again under the same id."""
+        if not self._marks:
+            asyncio.get_running_loop().call_soon(self._write_marks)
+        self._marks.append(outgoing)
+
+    def _write_marks(self) -> None:
+        marks, self._marks = self._marks, []
+        if marks:
+            self.touch("commit", "before")
+            self.store.commit_soon(Change(marks[0].key, delivered=tuple(mark.id for mark in marks)))
+            self.touch("commit", "after")
 
     def _undelivered(self, outgoing: Outgoing, final: bool) -> None:
         event = DeliveryFailed(
