@@ -17,6 +17,7 @@ ROWS = [
     "step / raw transitions",
     "step / dict dispatch",
     "engine / group commit",
+    "engine / group commit and reads",
     "engine / bare statements in turn",
     "engine / bare statements at once",
     "memory / idle conversation",
