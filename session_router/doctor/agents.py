@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from fsm.language.redact import redact
 from fsm.ports import SessionRouterError
 from session_router.config import AgentConfig, Config, ConfigError
-from session_router.doctor.finding import Finding, chmod, others_may_read, spoken
+from session_router.doctor.finding import Finding, open_secret, spoken, wrong_setting
 
 LOGIN_TIMEOUT = 15.0
 """Seconds for logging in and entering every room."""
@@ -51,19 +51,8 @@ def _account(what: str, agent: AgentConfig, environ: Mapping[str, str]) -> Itera
                 ),
             )
     except ConfigError as error:
-        yield Finding(
-            "problem", what, error.text, spoken(f"Correct {error.key} in the config.", f"在配置里改正 {error.key}。")
-        )
-    if agent.password_file and others_may_read(agent.password_file):
-        yield Finding(
-            "warning",
-            what,
-            spoken(
-                f"others on this machine may read the password in {agent.password_file}",
-                f"本机的其他用户能读 {agent.password_file} 里的密码",
-            ),
-            chmod(agent.password_file),
-        )
+        yield wrong_setting(what, error)
+    yield from open_secret(what, agent.password_file, "password", "密码")
 
 
 async def logins(config: Config, environ: Mapping[str, str]) -> Iterable[Finding]:
@@ -99,14 +88,7 @@ async def _login(agent: AgentConfig, environ: Mapping[str, str]) -> list[Finding
         async with second_connection(agent, environ, SystemClock(), resource, LOGIN_TIMEOUT) as channel:
             now = channel.connection
     except ConfigError as error:
-        return [
-            Finding(
-                "problem",
-                what,
-                error.text,
-                spoken(f"Correct {error.key} in the config.", f"在配置里改正 {error.key}。"),
-            )
-        ]
+        return [wrong_setting(what, error)]
     except SessionRouterError as error:  # the library is not there
         return [Finding("problem", what, str(error), _xmpp_mend())]
     if now.state not in (State.JOINING, State.JOINED):

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from fsm.ports import SourceError
+from session_router.config import ConfigError
+
 Level = Literal["ok", "warning", "problem"]
 
 language: ContextVar[str] = ContextVar("language of the report", default="en")
@@ -35,9 +38,24 @@ def worst(findings: Iterable[Finding]) -> Level:
     return "problem" if "problem" in levels else "warning" if "warning" in levels else "ok"
 
 
+def wrong_setting(what: str, error: ConfigError) -> Finding:
+    """A setting that cannot be what it is."""
+    mend = spoken(f"Correct {error.key} in the config.", f"在配置里改正 {error.key}。")
+    return Finding("problem", what, error.text, mend)
 
-def chmod(file: Path) -> str:
-    return spoken(f"Run `chmod 600 {file}`.", f"执行 `chmod 600 {file}`。")
+
+def unreached(what: str, error: SourceError, key: str) -> Finding:
+    """A server of sessions, described under ``key``. They can be read without it, so one that is merely not started
+    keeps nobody from working."""
+    level: Level = "warning" if error.detail == "connection" else "problem"
+    return Finding(level, what, str(error), spoken(f"Start it, or correct [{key}].", f"启动它，或改正 [{key}]。"))
+
+
+def open_secret(what: str, file: Path | None, en: str, zh: str) -> Iterable[Finding]:
+    """A warning where others may read the ``file`` that holds a password or a key, as the words call it."""
+    if file is not None and others_may_read(file):
+        seen = spoken(f"others on this machine may read the {en} in {file}", f"本机的其他用户能读 {file} 里的{zh}")
+        yield Finding("warning", what, seen, spoken(f"Run `chmod 600 {file}`.", f"执行 `chmod 600 {file}`。"))
 
 
 def others_may_read(file: Path) -> bool:

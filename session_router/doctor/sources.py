@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from fsm.ports import SourceError
 from session_router.config import Config, ConfigError
-from session_router.doctor.finding import Finding, Level, chmod, counted, others_may_read, spoken
+from session_router.doctor.finding import Finding, Level, counted, open_secret, spoken, unreached, wrong_setting
 from storage.opencode import OpenCodeSource
 
 
@@ -88,29 +88,13 @@ async def opencode_server(config: Config, environ: Mapping[str, str]) -> Sequenc
     try:
         password = settings.secret(environ)
     except ConfigError as error:
-        return [
-            Finding(
-                "problem",
-                what,
-                error.text,
-                spoken(f"Correct {error.key} in the config.", f"在配置里改正 {error.key}。"),
-            )
-        ]
+        return [wrong_setting(what, error)]
     server = OpenCodeServer(settings.url, username=settings.username, password=password, model=settings.model_pair)
     try:
         version = await server.version()
         names = await server.models() if settings.model_pair else ()
     except SourceError as error:
-        # Sessions can be read without it, so a server that is merely not started keeps nobody from working.
-        level: Level = "warning" if error.detail == "connection" else "problem"
-        return [
-            Finding(
-                level,
-                what,
-                str(error),
-                spoken("Start it, or correct [sources.opencode_server].", "启动它，或改正 [sources.opencode_server]。"),
-            )
-        ]
+        return [unreached(what, error, "sources.opencode_server")]
     finally:
         await server.close()
     seen = spoken(
@@ -144,19 +128,7 @@ async def opencode_server(config: Config, environ: Mapping[str, str]) -> Sequenc
                 ),
             )
         )
-    if settings.password_file and others_may_read(settings.password_file):
-        found.append(
-            Finding(
-                "warning",
-                what,
-                spoken(
-                    f"others on this machine may read the password in {settings.password_file}",
-                    f"本机的其他用户能读 {settings.password_file} 里的密码",
-                ),
-                chmod(settings.password_file),
-            )
-        )
-    return found
+    return [*found, *open_secret(what, settings.password_file, "password", "密码")]
 
 
 async def hermes_gateway(config: Config, environ: Mapping[str, str]) -> Sequence[Finding]:
@@ -169,28 +141,13 @@ async def hermes_gateway(config: Config, environ: Mapping[str, str]) -> Sequence
     try:
         key = settings.secret(environ)
     except ConfigError as error:
-        return [
-            Finding(
-                "problem",
-                what,
-                error.text,
-                spoken(f"Correct {error.key} in the config.", f"在配置里改正 {error.key}。"),
-            )
-        ]
+        return [wrong_setting(what, error)]
     gateway = HermesGateway(HermesSource(config.sources.hermes), settings.url, lambda: key)
     try:
         await gateway.look()
         names = await gateway.models()
     except SourceError as error:
-        level: Level = "warning" if error.detail == "connection" else "problem"
-        return [
-            Finding(
-                level,
-                what,
-                str(error),
-                spoken("Start it, or correct [sources.hermes_gateway].", "启动它，或改正 [sources.hermes_gateway]。"),
-            )
-        ]
+        return [unreached(what, error, "sources.hermes_gateway")]
     finally:
         await gateway.close()
     model = ", ".join(names) or spoken("its own", "它自己的")
@@ -199,19 +156,7 @@ async def hermes_gateway(config: Config, environ: Mapping[str, str]) -> Sequence
         f"{settings.url}：有应答，接受密钥；模型 {model}",
     )
     found = [Finding("ok", what, seen)]
-    if settings.key_file and others_may_read(settings.key_file):
-        found.append(
-            Finding(
-                "warning",
-                what,
-                spoken(
-                    f"others on this machine may read the key in {settings.key_file}",
-                    f"本机的其他用户能读 {settings.key_file} 里的密钥",
-                ),
-                chmod(settings.key_file),
-            )
-        )
-    return found
+    return [*found, *open_secret(what, settings.key_file, "key", "密钥")]
 
 
 async def journals(config: Config) -> Sequence[Finding]:
