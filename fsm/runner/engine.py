@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
@@ -266,7 +266,7 @@ class Engine:
         await stopped(self.tasks.cancel(self.delivery.drop(agent) + self._turns.drop(agent)))
         while any(key.agent == agent for key in self._lanes):  # nothing in a mailbox takes long
             await self.changes()
-        await self._park(agent)
+        await self._park({agent})
         del self.desks[agent]
         for address in [address for address in self.channels if address[0] == agent]:
             del self.channels[address]
@@ -312,17 +312,16 @@ class Engine:
         await stopped(tasks)
         if was_open and not crashed:
             self._write_marks()
-            for agent in self.desks:
-                await self._park(agent)
+            await self._park(self.desks.keys())
         for receipt in self._receipts.values():
             receipt.fail(SessionRouterError("the engine was closed before the message had its answer"))
         await self.store.close()
 
-    async def _park(self, agent: str) -> None:
-        """Note of every turn of that agent that it was left and not cut off."""
+    async def _park(self, agents: Collection[str]) -> None:
+        """Note of every turn of these agents that it was left and not cut off."""
         try:
             for key, now in (await self.store.open_work()).turns:
-                if key.agent == agent and now.turn is not None and self._owned(key):
+                if key.agent in agents and now.turn is not None and self._owned(key):
                     await self.store.set_meta(PARKED + now.turn.id, "")
         except StoreError as error:
             log.warning("running turns will count as cut off: %s", error)
