@@ -14,7 +14,7 @@ from functools import lru_cache
 from fsm.agent import Agent, Group, in_room, room_of
 from fsm.conversation import State
 from fsm.language.recognise import Kind, recognise
-from fsm.language.spans import INVISIBLE
+from fsm.language.spans import INVISIBLE, is_blank
 from fsm.ports import Inbound
 from fsm.values import Value
 
@@ -25,7 +25,6 @@ RATE_SECONDS = 60
 """What a rate is counted over."""
 
 _UNSEEN = re.compile(f"[{INVISIBLE}]")
-_BLANK = re.compile(rf"[\s{INVISIBLE}]*")
 
 
 class Verdict(Enum):
@@ -71,7 +70,7 @@ class Gatekeeper:
             return Admission(Verdict.DROP)
         if message.edited:
             return Admission(Verdict.CONTEXT, "why_edited")
-        if _BLANK.fullmatch(message.text):
+        if is_blank(message.text):
             return Admission(Verdict.DROP, "why_blank")
         group = self.agent.groups.get(room_of(message.channel), Group()) if in_room(message.channel) else None
         refusal = self._identity(message, group)

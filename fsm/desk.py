@@ -45,7 +45,6 @@ from fsm.events import (
 from fsm.guards import is_muted
 from fsm.language.inert import clean_nick, make_inert, quote_lines
 from fsm.language.markers import StreamGate
-from fsm.language.matching import match_sessions
 from fsm.language.prompt import base_prompt, system_text, with_exchange
 from fsm.language.recognise import Kind, Recognised, recognise
 from fsm.language.redact import redact
@@ -158,7 +157,9 @@ class Desk:
             case _ if now.state is State.COMMAND_LOOPING:
                 return _while_busy(said, message, at)
             case Kind.SWITCH | Kind.LIST:
-                listing = await self._named(said, key.sender)
+                listing = await self.sessions.search(
+                    self.agent, key.sender, said.words, narrow=said.only_if_matches
+                )
                 if said.words or said.kind is Kind.LIST:
                     matches = listing.sessions
                 else:
@@ -187,12 +188,6 @@ class Desk:
                 return StopSaid(at, message=message, binding=bound.bound, problem=bound.problem)
             case _:
                 return TextArrived(at, message=message, binding=bound.bound, problem=bound.problem)
-
-    async def _named(self, said: Recognised, person: str) -> Listing:
-        if not said.only_if_matches:
-            return await self.sessions.search(self.agent, person, said.words)
-        listing = await self.sessions.list(self.agent, person)
-        return Listing(tuple(match_sessions(said.words, listing.sessions, narrow=True)), listing.problems)
 
     async def _under_the_number(self, number: int, now: Conversation) -> SessionInfo | None:
         if now.shown is None or not 1 <= number <= len(now.shown.ids):

@@ -132,12 +132,13 @@ class Sessions:
         seen = (s for s in found.values() if agent.may_see(person, s.source, s.id))
         return Listing(tuple(sorted(seen, key=self._place)), tuple(problems))
 
-    async def search(self, agent: Agent, person: str, words: str) -> Listing:
-        """Those that ``words`` may mean; all of them for no words."""
+    async def search(self, agent: Agent, person: str, words: str, *, narrow: bool = False) -> Listing:
+        """Those that ``words`` may mean, with ``narrow`` those that they can hardly fail to mean; all of them for no
+        words."""
         listing = await self.list(agent, person)
         if not words.strip():
             return listing
-        return Listing(tuple(match_sessions(words, listing.sessions)), listing.problems)
+        return Listing(tuple(match_sessions(words, listing.sessions, narrow=narrow)), listing.problems)
 
     async def latest(self, agent: Agent, person: str) -> Listing:
         """The most recently active one that ``person`` may see, or none; ``problems`` are those that may hide one
