@@ -23,8 +23,9 @@ FORGED = "<x xmlns='http://jabber.org/protocol/muc#user'><item affiliation='owne
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One for each test: what a server holds for a bot that was killed, it hands to the next of that name."""
     with running(Prosody, tmp_path_factory.mktemp("prosody")) as made:
         yield made
 

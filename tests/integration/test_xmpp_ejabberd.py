@@ -18,9 +18,15 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with running(Ejabberd, tmp_path_factory.mktemp("ejabberd")) as ejabberd:
         yield ejabberd
+
+
+@pytest.fixture
+def server(one_server: Server) -> Server:
+    one_server.new_bot()
+    return one_server
 
 
 @pytest.fixture

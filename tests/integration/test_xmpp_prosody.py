@@ -20,9 +20,15 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with running(Prosody, tmp_path_factory.mktemp("prosody")) as prosody:
         yield prosody
+
+
+@pytest.fixture
+def server(one_server: Server) -> Server:
+    one_server.new_bot()
+    return one_server
 
 
 @pytest.fixture
@@ -223,14 +229,14 @@ async def test_the_subject_that_a_room_has_is_no_message_and_ends_the_history(se
     ("item", "cause"),
     [
         pytest.param("nick='小小莫' role='none'", "kicked", id="kicked"),
-        pytest.param("jid='bot@xmpp.test' affiliation='outcast'", "banned", id="banned"),
+        pytest.param("jid='{bot}' affiliation='outcast'", "banned", id="banned"),
     ],
 )
 async def test_a_bot_that_is_put_out_stays_out_and_says_so(server: Server, room: str, item: str, cause: str) -> None:
     async with person(server, "alice") as alice:
         await alice.joins(room, "Alice")
         async with bot(server, room) as our:
-            await alice.admin(room, item)
+            await alice.admin(room, item.format(bot=our.account.jid))
             told = await our.is_told("room out")
 
             assert told.text.startswith(f"{room}: {cause}")
@@ -283,7 +289,7 @@ async def test_entering_a_room_that_was_not_there_is_told(server: Server, room: 
 async def test_a_wrong_password_is_tried_once(server: Server) -> None:
     async with bot(server, start=False, password=lambda: "wrong") as our:
         assert await our.starts(State.REFUSED) is State.REFUSED
-        assert "bot@xmpp.test could not log in (not-authorized)" in (await our.is_told("refused")).text
+        assert f"{our.account.jid} could not log in (not-authorized)" in (await our.is_told("refused")).text
         with pytest.raises(DeliveryError, match="correct the address or the password") as failed:
             await our.sends("alice@xmpp.test", "x")
         assert failed.value.final
@@ -291,7 +297,7 @@ async def test_a_wrong_password_is_tried_once(server: Server) -> None:
 
 
 async def test_an_account_that_was_refused_is_tried_again_when_started_again(server: Server) -> None:
-    passwords = ["wrong", "pw-bot"]
+    passwords = ["wrong", f"pw-{server.bot}"]
     async with bot(server, start=False, password=lambda: passwords.pop(0)) as our:
         await our.starts(State.REFUSED)
 
@@ -303,14 +309,14 @@ async def test_a_second_client_of_the_same_address_ends_the_first_for_good(serve
     async with bot(server) as first, bot(server) as second:
         await first.reaches(State.REFUSED)
 
-        assert "another client has logged in as bot@xmpp.test/session-router" in (await first.is_told("refused")).text
+        assert f"another client has logged in as {first.account.jid}/session-router" in (await first.is_told("refused")).text
         assert (first.channel.connection.link, second.channel.state) == (1, State.JOINED)
 
 
 async def test_a_connection_beside_the_bots_own_takes_no_message_from_it(server: Server, room: str) -> None:
     async with person(server, "alice") as alice:
         await alice.joins(room, "Alice")
-        alice.says(f"bot@{HOST}", "while nobody is there")
+        alice.says(f"{server.bot}@{HOST}", "while nobody is there")
         await alice.settled()
         async with bot(server, room, resource="beside", priority=-1, history=0) as beside:
             await beside.sends(room, "from beside")

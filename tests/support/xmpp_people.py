@@ -185,9 +185,9 @@ class Bot:
 def account(server: Server, *rooms: str, **more: Any) -> XmppAccount:
     settings: dict[str, Any] = {
         "nick": "小小莫", "host": "127.0.0.1", "port": server.port, "plaintext_loopback": True, "timing": QUICK,
-        "password": lambda: "pw-bot",
+        "password": lambda: f"pw-{server.bot}",
     }  # fmt: skip
-    return XmppAccount(f"bot@{HOST}", rooms=rooms, **{**settings, **more})
+    return XmppAccount(f"{server.bot}@{HOST}", rooms=rooms, **{**settings, **more})
 
 
 @asynccontextmanager
