@@ -309,7 +309,8 @@ async def test_a_second_client_of_the_same_address_ends_the_first_for_good(serve
     async with bot(server) as first, bot(server) as second:
         await first.reaches(State.REFUSED)
 
-        assert f"another client has logged in as {first.account.jid}/session-router" in (await first.is_told("refused")).text
+        told = await first.is_told("refused")
+        assert f"another client has logged in as {first.account.jid}/session-router" in told.text
         assert (first.channel.connection.link, second.channel.state) == (1, State.JOINED)
 
 
