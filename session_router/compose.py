@@ -6,8 +6,8 @@ import getpass
 import logging
 import logging.handlers
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,7 +31,6 @@ from session_router.hold import hold
 from session_router.process import settle_memory, tune
 from session_router.resuming import Resuming
 from session_router.sources import journal_channels, journal_of, sources_of, writable_of
-from storage.memory import MemoryStore
 from storage.sqlite import SqliteStore
 
 CONSOLE = "console"
@@ -48,28 +47,6 @@ class SessionNotThere(SourceError):
 def open_store(config: Config) -> SqliteStore:
     """The engine store of the config, not opened yet."""
     return SqliteStore(config.store.path, synchronous=config.store.synchronous)
-
-
-@asynccontextmanager
-async def reading(config: Config) -> AsyncIterator[tuple[SqliteStore | None, Sessions]]:
-    """Store and sessions to look at. A store that is not there yet is not made: it comes as None."""
-    store = open_store(config)
-    if not store.path.exists():
-        empty = MemoryStore()
-        await empty.open()
-        sessions = Sessions(sources_of(config, None), empty, now=SystemClock().now)
-        try:
-            yield None, sessions
-        finally:
-            await sessions.close()
-        return
-    await store.open()
-    sessions = Sessions(sources_of(config, store), store, now=SystemClock().now)
-    try:
-        yield store, sessions
-    finally:
-        await sessions.close()
-        await store.close()
 
 
 def user_name() -> str:

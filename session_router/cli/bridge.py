@@ -145,7 +145,7 @@ async def _send(config: Config, settings: AgentConfig, text: str, session_id: st
 
 async def _is_no_session(config: Config, text: str) -> None:
     """A session id in the text's place: the text was forgotten."""
-    from session_router.cli.reading import reading
+    from session_router.reading import reading
 
     async with reading(config) as (_, sessions):
         if await sessions.find(text) is not None:
@@ -228,8 +228,8 @@ def active(agent_name: str | None, config_file: str | None, as_json: bool) -> in
 
     from fsm.language.texts import age
     from session_router import cli_bridge
-    from session_router.cli.reading import reading
     from session_router.clock import SystemClock
+    from session_router.reading import reading
 
     async def look() -> cli_bridge.Active | None:
         async with reading(config) as (store, sessions):

@@ -109,7 +109,7 @@ def _check(folder: Path) -> int:
 
 def _live(live: tuple[str, str], agent: str | None, config_file: str | None) -> tuple[str, tuple[Edge, ...]]:
     from session_router.cli.look import find_conversation, no_store
-    from session_router.cli.reading import reading
+    from session_router.reading import reading
 
     config = load_config(config_file)
 

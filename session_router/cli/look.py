@@ -60,9 +60,9 @@ def sessions(
     with progress("Reading sessions", "正在读取会话"):
         from fsm.language.texts import age
         from fsm.language.titles import show_title
-        from session_router.cli.reading import reading
         from session_router.clock import SystemClock
         from session_router.compose import user_name
+        from session_router.reading import reading
 
         async def look() -> tuple[Any, int]:
             async with reading(config) as (_, found):
@@ -120,7 +120,7 @@ def context(session_id: str, limit: int | None, agent_name: str | None, config_f
     many = limit or agent.limits.recent_msg_limit
     with progress("Reading the session", "正在读取会话"):
         from fsm.language.context import format_context
-        from session_router.cli.reading import reading
+        from session_router.reading import reading
 
         async def look() -> Any:
             async with reading(config) as (_, found):
@@ -164,9 +164,9 @@ def conversations(config_file: str | None, as_json: bool) -> int:
         from fsm.commands.engine import name_bound
         from fsm.conversation import deadlines
         from fsm.language.texts import age, say
-        from session_router.cli.reading import reading
         from session_router.clock import SystemClock
         from session_router.compose import Bindings
+        from session_router.reading import reading
 
         at, lang = SystemClock().now(), language()
 
@@ -232,8 +232,8 @@ def why(
 
         from fsm.commands.engine import explain
         from fsm.language.texts import say
-        from session_router.cli.reading import reading
         from session_router.clock import SystemClock
+        from session_router.reading import reading
 
         async def look() -> tuple[Key, Conversation, Any]:
             async with reading(config) as (store, _):

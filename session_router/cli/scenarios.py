@@ -203,7 +203,7 @@ def export(
     config = load_config(config_file)
     with progress("Reading the conversation", "正在读取对话"):
         from session_router.cli.look import find_conversation, no_store
-        from session_router.cli.reading import reading
+        from session_router.reading import reading
         from session_router.scenario.export import export as write
 
         async def look() -> Any:
