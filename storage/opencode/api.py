@@ -211,6 +211,10 @@ class Api:
         return ApiFailure("connection", f"the OpenCode server at {self.url} does not answer ({reason}): "
                           "start opencode serve")
 
+    def hangs(self, seconds: float) -> ApiFailure:
+        """What to say of a server that has not answered for so long."""
+        return self._gone(TimeoutError(f"nothing within {seconds:g} seconds"))
+
     @property
     def secrets(self) -> tuple[str, ...]:
         return () if self._password is None else (self._password,)

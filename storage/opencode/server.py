@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 
 MADE_AS = "session_router"
 """Under this name a session that we made remembers the id that it was asked for under."""
+LOOK_TIMEOUT = 10.0
+"""Seconds for a look at the sessions, be it many requests, of a server that is up."""
 _PAGE = 200
 _MADE_LATELY = 500
 _EMPTY_MS = 1000
@@ -97,17 +100,13 @@ class OpenCodeServer:
     async def version(self) -> str:
         """Which OpenCode it is; asks once. Raises SourceError."""
         await self.look()
-        try:
+        async with self._looking():
             return (await self._api.get("/global/health", Health)).version
-        except ApiFailure as failure:
-            raise failure.as_source_error() from None
 
     async def models(self) -> Sequence[str]:
         """What it can be asked to use, as ``provider/model``. Raises SourceError."""
-        try:
+        async with self._looking():
             found = (await self._api.get("/config/providers", Providers, directory=self._directory)).providers
-        except ApiFailure as failure:
-            raise failure.as_source_error() from None
         return tuple(f"{provider.id}/{model}" for provider in found for model in provider.models)
 
     # -- sessions --------------------------------------------------------------------------------
@@ -116,14 +115,12 @@ class OpenCodeServer:
         """Root sessions of all projects that hold a message or that we made, not archived, most recently
         active first, then by id."""
         found: list[SessionInfo] = []
-        try:
+        async with self._looking():
             async for session in self._sessions(archived=False):
                 if await self._is_worth_listing(session):
                     found.append(_info(session))
                     if limit is not None and len(found) > limit and found[-1].active_at < found[limit - 1].active_at:
                         break
-        except ApiFailure as failure:
-            raise failure.as_source_error() from None
         found.sort(key=lambda info: (-info.active_at, info.id))
         return found if limit is None else found[: max(limit, 0)]
 
@@ -141,10 +138,8 @@ class OpenCodeServer:
 
     async def find(self, session_id: str) -> SessionInfo | None:
         """That session, archived ones, empty ones and children included; None when there is none."""
-        try:
+        async with self._looking():
             found = await self._session(session_id)
-        except ApiFailure as failure:
-            raise failure.as_source_error() from None
         return None if found is None else _info(found)
 
     async def context(self, session_id: str, limit: int = RECENT_MSG_LIMIT) -> Sequence[Line]:
@@ -154,7 +149,7 @@ class OpenCodeServer:
         """
         if limit <= 0:
             return ()
-        try:
+        async with self._looking():
             session = await self._session(session_id)
             if session is None:
                 raise SessionNotFound(session_id)
@@ -162,8 +157,6 @@ class OpenCodeServer:
             if undone is not None and not await self._has(session_id, undone.message):
                 undone = None
             return await read_lines(self._pages(session_id), limit, undone)
-        except ApiFailure as failure:
-            raise failure.as_source_error() from None
 
     async def create(self, title: str, *, session_id: str, at: float) -> SessionInfo:
         """A new session in ``directory``. OpenCode chooses the id: use the one that is returned.
@@ -258,6 +251,20 @@ class OpenCodeServer:
             await turn.close()
 
     # -- reading ---------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _looking(self) -> AsyncIterator[None]:
+        """Somebody waits for what is looked up in here: not for ever. Raises SourceError for whatever fails."""
+        try:
+            await self._api.ready()
+            async with asyncio.timeout(LOOK_TIMEOUT) as limit:
+                yield
+        except ApiFailure as failure:
+            raise failure.as_source_error() from None
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise self._api.hangs(LOOK_TIMEOUT).as_source_error() from None
 
     async def _sessions(self, *, archived: bool) -> AsyncIterator[Session]:
         """Root sessions of all projects, most recently active first."""

@@ -741,6 +741,21 @@ async def test_opencode_2_is_told_to_be_not_supported(opencode: OpenCode, connec
     assert unread.value.kind == "foreign"
 
 
+async def test_a_server_that_hangs_is_not_waited_for_by_whoever_looks_at_sessions(
+    own_opencode: OpenCode, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.opencode.server.LOOK_TIMEOUT", 0.5)
+    own_opencode.start()
+    server = connect(own_opencode, start_patience=0.0)
+    made = await server.create("Flaky logins", session_id="own_hangs", at=0.0)
+    with own_opencode.halted():
+        with pytest.raises(SourceError, match=r"does not answer.*nothing within 0\.5 seconds") as caught:
+            await server.list()
+        assert caught.value.kind == "unreadable"
+
+    assert await server.find(made.id) == made
+
+
 async def test_a_server_that_is_still_starting_is_waited_for(own_opencode: OpenCode, connect: Connect) -> None:
     own_opencode.launch()
     server = connect(own_opencode, start_patience=60.0)

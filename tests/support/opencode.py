@@ -16,7 +16,8 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -124,6 +125,16 @@ class OpenCode:
         if process is not None:
             os.killpg(process.pid, how)
             process.wait(20)
+
+    @contextmanager
+    def halted(self) -> Iterator[None]:
+        """It takes connections and answers nothing, as a server that hangs."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(self._process.pid, signal.SIGCONT)
 
     def __enter__(self) -> Self:
         return self
