@@ -229,7 +229,7 @@ def _answer_asks(now: Conversation, event: EngineCommandGiven, allow: bool) -> O
 def send_again(now: Conversation, event: DeliveryFailed, limits: Limits) -> Outcome:
     waits = limits.delivery_backoff
     pause = waits[min(event.tries, len(waits)) - 1] if waits else 0.0
-    return now, (SendAgain(event.send, event.at + pause),)
+    return now, (SendAgain(event.send, event.at + pause), Count("record_retried" if event.record else "send_retried"))
 
 
 def give_up_delivery(now: Conversation, event: DeliveryFailed, limits: Limits) -> Outcome:

@@ -95,6 +95,8 @@ async def test_while_a_journal_takes_nothing_the_next_prompt_has_what_was_said(
         "question one", "answer 1", "question two", "answer 2", "question three", "answer 3"]  # fmt: skip
     await router.route("console", "hmo", "question four")
     assert [prompt(router).count(f"answer {number}") for number in (1, 2, 3)] == [1, 1, 1]
+    assert router.engine.counts["record_retried"] > 0, "whoever watches the counts sees it too"
+    assert router.engine.counts["send_retried"] == 0
 
 
 async def test_what_is_owed_to_a_journal_outlives_a_restart_and_is_in_the_prompt_before_it_is_written(
