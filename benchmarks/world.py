@@ -91,7 +91,7 @@ class World:
         self.store = SqliteStore(self.folder / "engine.db", synchronous="FULL")
         desk = Desk(agent, Sessions((MemorySource(),), self.store), InstantModel())
         self.engine = Engine(
-            desks={AGENT: desk}, store=self.store, clock=self.clock, channels={(AGENT, "*"): self.channel}
+            desks={AGENT: desk}, store=self.store, clock=self.clock, channels={(AGENT, CHANNEL): self.channel}
         )
 
     async def bind(self, numbers: range) -> None:

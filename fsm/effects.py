@@ -53,7 +53,7 @@ class Settle(Value):
 
 
 class WaitForSession(Value):
-    """Tell the turn when no other turn runs on its session."""
+    """Tell the turn when no other turn runs on its session. Stands last among the effects of a step."""
 
     turn: Turn
 

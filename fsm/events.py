@@ -110,38 +110,39 @@ class TurnEvent(Event, kw_only=True):
     turn: str
 
 
+class CallEvent(TurnEvent, kw_only=True):
+    """Belongs to the call of that number."""
+
+    call: int
+
+
 class SessionFree(TurnEvent, kw_only=True):
     """No other turn runs on the session, and this one has it now."""
 
 
-class ModelReplied(TurnEvent, kw_only=True):
+class ModelReplied(CallEvent, kw_only=True):
     """The model's answer to call ``call``, read, and the tokens that it took."""
 
-    call: int
     reading: Reading
     input_tokens: int = 0
     output_tokens: int = 0
 
 
-class ModelFailed(TurnEvent, kw_only=True):
+class ModelFailed(CallEvent, kw_only=True):
     """Call ``call`` failed for a reason that is in the log; ``retryable`` if asking again can help."""
 
-    call: int
     kind: str = "error"
     retryable: bool = True
 
 
-class BackoffOver(TurnEvent, kw_only=True):
+class BackoffOver(CallEvent, kw_only=True):
     """The wait after the failure of call ``call`` is over."""
 
-    call: int
 
-
-class PermissionAsked(TurnEvent, kw_only=True):
+class PermissionAsked(CallEvent, kw_only=True):
     """The agent that runs call ``call`` wants leave. ``ask`` names the request, ``what`` says in a line
     what it is for, inert."""
 
-    call: int
     ask: str
     what: str
 
@@ -160,14 +161,13 @@ class Opening(Value):
     sessions: tuple[SessionInfo, ...]
 
 
-class CommandsDone(TurnEvent, kw_only=True):
+class CommandsDone(CallEvent, kw_only=True):
     """The commands of call ``call`` are through, in order.
 
     ``choice``, ``opens``, ``listed`` (ids of the last list made) and ``mute`` (seconds) are what they
     changed, None for nothing; ``taken_in`` the command spellings that their results brought in.
     """
 
-    call: int
     results: tuple[Result, ...]
     opens: Opening | None = None
     choice: Choice | None = None

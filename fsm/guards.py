@@ -6,7 +6,7 @@ from fsm.constants import Limits
 from fsm.conversation import Conversation
 from fsm.events import (
     Arrived,
-    BackoffOver,
+    CallEvent,
     CommandsDone,
     DeliveryFailed,
     Event,
@@ -15,7 +15,6 @@ from fsm.events import (
     ModelReplied,
     MuteAsked,
     NumberGiven,
-    PermissionAsked,
     SelectionExpired,
     SilenceExpired,
     SwitchAsked,
@@ -40,13 +39,9 @@ def is_late(now: Conversation, event: TurnEvent, limits: Limits) -> bool:
     turn = now.turn
     if turn is None or event.turn != turn.id:
         return True
-    match event:
-        case ModelReplied() | ModelFailed() | PermissionAsked() | BackoffOver() | CommandsDone():
-            return event.call != turn.call
-        case TurnExpired():
-            return event.due != turn.deadline
-        case _:
-            return False
+    if isinstance(event, CallEvent):
+        return event.call != turn.call
+    return isinstance(event, TurnExpired) and event.due != turn.deadline
 
 
 def is_of_another_list(now: Conversation, event: SelectionExpired, limits: Limits) -> bool:

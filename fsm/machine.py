@@ -13,7 +13,9 @@ thousand steps. A test lets the two run side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, cast
 
 from msgspec.structs import replace
 from transitions import Machine, Transition
@@ -152,27 +154,33 @@ def _compile(table: Sequence[Row]) -> Machine:
     return machine
 
 
-class _Way(NamedTuple):
-    """A transition of the machine, as :func:`step` walks it."""
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A row as :func:`step` walks it: what are one or two transitions of the machine, read once."""
 
-    guards: tuple[Guard[Any], ...]
+    guard: Guard[Any] | None
     row: Row
     to: str | None
+    if_muted: str | None
+    """Where it leads instead while a mute is ahead."""
     again: bool
     """The same event is answered once more, by the state that this leads to."""
 
 
-def _way(transition: Transition) -> _Way:
-    guards = tuple(cast(_Condition, condition.func).guard for condition in transition.conditions)
-    row = cast(_Reaction, transition.before[0]).row
-    return _Way(guards, row, transition.dest, isinstance(row.goes, Go) and row.goes.again)
+def _way(row: Row, transitions: Sequence[Transition]) -> _Way:
+    muted = transitions[0].dest if len(transitions) == 2 else None
+    return _Way(row.when, row, transitions[-1].dest, muted, isinstance(row.goes, Go) and row.goes.again)
 
 
 def _ways(machine: Machine) -> dict[tuple[type[Event], str], tuple[_Way, ...]]:
     """The machine's transitions for each event and state, in the order in which they are tried."""
     return {
         (event, state.value): tuple(
-            _way(transition) for transition in machine.events[event.__name__].transitions[state.value]
+            _way(row, list(some))
+            for row, some in groupby(
+                machine.events[event.__name__].transitions[state.value],
+                lambda transition: cast(_Reaction, transition.before[0]).row,
+            )
         )
         for event in EVENTS
         for state in State
@@ -199,19 +207,19 @@ def step(
     Raises:
         NoTransition: no row answers; nothing has changed.
     """
-    then, before = now, now.state.value
+    then = now
+    before: str = now.state._value_  # ``value`` is a property in Python, and takes as long as a guard
     effects: list[Effect] = []
     edges: list[Edge] = []
     while True:
         for way in _WAYS.get((type(event), before), ()):
-            for guard in way.guards:
-                if not guard(then, event, limits):
-                    break
-            else:
+            guard = way.guard
+            if guard is None or guard(then, event, limits):
                 break
         else:
             raise NoTransition(_STATES[before], event)
-        row, after = way.row, way.to or before
+        row = way.row
+        after = way.if_muted if way.if_muted and is_muted(then, event.at) else way.to or before
         then, owed = row.do(then, event, limits)
         effects.extend(owed)
         if seen is not None:

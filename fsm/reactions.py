@@ -88,17 +88,17 @@ def _end(
     text: str = "",
     *,
     said: str = "",
-    usage: dict[str, object] | None = None,
+    reply: ModelReplied | None = None,
 ) -> Outcome:
     """The one way out of a turn: the text if there is one, the disposition, the lines for the
-    session's context, and whatever still runs is cancelled."""
+    session's context, and whatever still runs is cancelled. ``reply`` is the model's last one, for its tokens."""
     turn = _turn(now)
     effects: list[Effect] = [EndTurn(turn)]
     if text:
         now, send = _tell(now, turn.message, text)
         effects.append(send)
     effects.append(Settle(turn.message.id, disposition, reason))
-    effects.extend(_record_end(turn, at, disposition, said, usage))
+    effects.extend(_record_end(turn, at, disposition, said, reply))
     return replace(now, turn=None), tuple(effects)
 
 
@@ -114,7 +114,7 @@ def _record(turn: Turn, name: str, event: str, at: float, data: dict[str, object
 
 
 def _record_end(
-    turn: Turn, at: float, disposition: Disposition, said: str, usage: dict[str, object] | None
+    turn: Turn, at: float, disposition: Disposition, said: str, reply: ModelReplied | None
 ) -> tuple[Effect, ...]:
     """What stays of a turn: in the journal its end, in our store its lines, and nothing where the
     agent itself ran it and keeps them."""
@@ -125,7 +125,7 @@ def _record_end(
         if turn.phase is Phase.SESSION:  # it never had the session, so nothing began there
             return ()
         data: dict[str, object] = {"id": turn.id, "content": said, "disposition": disposition.value}
-        return _record(turn, "end", "turn_end", at, data | ({"usage": usage} if usage else {}))
+        return _record(turn, "end", "turn_end", at, data | ({"usage": _usage(turn, reply)} if reply else {}))
     lines = [KeepLine(turn.bound.session, Line("user", message.text, turn.started, message.tag, message.ref))]
     if said:
         line = Line("assistant", said, at, message.tag_of_answer, message.ref + ">")
@@ -366,7 +366,7 @@ def go_on(now: Conversation, event: SessionFree, limits: Limits) -> Outcome:
 
 
 def stay_silent(now: Conversation, event: ModelReplied, limits: Limits) -> Outcome:
-    now, effects = _end(now, event.at, Disposition.SILENT, "why_silent", usage=_usage(_turn(now), event))
+    now, effects = _end(now, event.at, Disposition.SILENT, "why_silent", reply=event)
     due = event.at + limits.silence_timeout
     return replace(now, silence_due=due, silence_from=event.at), effects
 
@@ -383,11 +383,11 @@ def ask_once_more(now: Conversation, event: ModelReplied, limits: Limits) -> Out
 
 def send_fallback(now: Conversation, event: ModelReplied, limits: Limits) -> Outcome:
     text = say(_turn(now).message.lang, "fallback")
-    return _end(now, event.at, Disposition.REPLIED, "why_fallback", text, usage=_usage(_turn(now), event))
+    return _end(now, event.at, Disposition.REPLIED, "why_fallback", text, reply=event)
 
 
 def end_quietly(now: Conversation, event: ModelReplied, limits: Limits) -> Outcome:
-    now, effects = _end(now, event.at, Disposition.SILENT, "why_empty", usage=_usage(_turn(now), event))
+    now, effects = _end(now, event.at, Disposition.SILENT, "why_empty", reply=event)
     return now, (*effects, Count("empty_reply"))
 
 
@@ -420,7 +420,7 @@ def reply(now: Conversation, event: ModelReplied, limits: Limits) -> Outcome:
         "why_replied",
         reading.text,
         said=reading.text,
-        usage=_usage(_turn(now), event),
+        reply=event,
     )
     return now, effects + _near_misses(event)
 

@@ -98,10 +98,10 @@ def quote_lines(text: str, labels: Iterable[str]) -> str:
     tag (``[…]``), like one of the ``labels`` and a colon (``用户:``) or like a heading of the prompt itself
     (``新消息：``), behind white space or invisible characters too. The first line stands behind a true tag
     or label and so needs none."""
-    for sign in _BREAKS:
-        if sign in text:
-            return _forged(tuple(labels)).sub(JOINER, text)
-    return text
+    # No line break is printable, which takes one look at the text and not one for each kind.
+    if text.isprintable() or not any(sign in text for sign in _BREAKS):
+        return text
+    return _forged(tuple(labels)).sub(JOINER, text)
 
 
 @lru_cache(maxsize=64)

@@ -10,8 +10,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fsm.ports import Channel, DeliveryError, Outgoing
@@ -23,8 +23,7 @@ Address = tuple[str, str, str]
 """(agent, channel, route)"""
 
 
-@dataclass(slots=True)
-class _Line:
+class _Line(Struct):
     waiting: deque[Outgoing] = field(default_factory=deque)
     running: bool = False
     held: bool = False

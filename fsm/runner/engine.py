@@ -11,9 +11,9 @@ import asyncio
 import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, assert_never
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fsm.admission import Admission, Verdict
@@ -93,29 +93,25 @@ STORE_PAUSES = (1.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 never given up: a full disk has room again some day, and the turn waits for it."""
 
 
-@dataclass(slots=True)
-class _Arrival:
+class _Arrival(Struct):
     inbound: Inbound
     receipt: Receipt
 
 
-@dataclass(slots=True)
-class _Fact:
+class _Fact(Struct):
     event: Event
     steps: tuple[StepRecord, ...] = ()
     tries: int = 0
 
 
-@dataclass(slots=True)
-class _Wake:
+class _Wake(Struct):
     """Look at the conversation: its stored deadlines, its queue."""
 
 
 _Item = _Arrival | InboxRow | _Fact | _Wake
 
 
-@dataclass(slots=True)
-class _Lane:
+class _Lane(Struct):
     """A conversation while something happens to it. ``following`` is what its last step owes, where that is for the
     same task to do once the mailbox is empty."""
 
@@ -594,27 +590,20 @@ class Engine:
             self.tasks.begin(lane.following)
             lane.following = None
         limits = self.desks[key.agent].agent.limits
-        then, owed = step(now, event, limits, seen=self._seen)
-        effects: list[Effect] = []
-        claimed: list[Turn] = []
-        todo = list(owed)
-        for effect in todo:  # it grows on the way
-            if isinstance(effect, WaitForSession):
-                turn = effect.turn
-                claimed.append(turn)  # also one that has to wait: its place in the line goes with the step
-                if self._turns.claim(key, turn):
-                    then, more = step(then, SessionFree(event.at, turn=turn.id), limits, seen=self._seen)
-                    todo.extend(more)
-                continue
-            effects.append(effect)
+        then, effects = step(now, event, limits, seen=self._seen)
+        claimed: Turn | None = None
+        if effects and isinstance(effects[-1], WaitForSession):  # which always stands last
+            claimed, effects = effects[-1].turn, effects[:-1]
+            if self._turns.claim(key, claimed):
+                then, more = step(then, SessionFree(event.at, turn=claimed.id), limits, seen=self._seen)
+                effects += more
         change = self._change(key, now, then, effects, steps, arrival.inbound if arrival else None)
         done = False
         try:
             done = change is NOTHING or await self.commit(change)
         finally:
-            if not done:
-                for turn in claimed:
-                    self._turns.release(key, turn)
+            if not done and claimed is not None:  # also one that has to wait: its place in the line goes with the step
+                self._turns.release(key, claimed)
         if not done:
             return False
         lane.conversation = then

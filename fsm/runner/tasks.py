@@ -12,6 +12,8 @@ import logging
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, TypeVarTuple
 
+from msgspec import Struct
+
 log = logging.getLogger("session_router.engine")
 
 Arguments = TypeVarTuple("Arguments")
@@ -20,16 +22,14 @@ STOPPING = 5.0
 """Seconds that work which was cancelled may take to end. A bridge is other people's code, and may not want to."""
 
 
-class Job:
+class Job(Struct, eq=False):
     """A piece of work. ``task`` is at it until it has ``ended``; it may have been at others before, and may be at
     others afterwards."""
 
-    __slots__ = ("arguments", "ended", "task", "work")
-
-    def __init__(self, work: Callable[..., Coroutine[Any, Any, Job | None]], arguments: tuple[Any, ...]) -> None:
-        self.work, self.arguments = work, arguments
-        self.task: asyncio.Task[None] | None = None
-        self.ended = False
+    work: Callable[..., Coroutine[Any, Any, Job | None]]
+    arguments: tuple[Any, ...]
+    task: asyncio.Task[None] | None = None
+    ended: bool = False
 
 
 class Tasks:

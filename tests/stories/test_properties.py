@@ -248,7 +248,8 @@ class Story:
         if now.turn is not None and (before.turn is None or before.turn.id != now.turn.id):
             assert now.turn.id not in self.begun, "a message has one turn"
             self.begun.add(now.turn.id)
-            assert any(isinstance(effect, WaitForSession) for effect in self.effects)
+            assert isinstance(self.effects[-1], WaitForSession)
+        assert not any(isinstance(effect, WaitForSession) for effect in self.effects[:-1]), "it stands last"
         for effect in self.effects:
             match effect:
                 case EndTurn(turn=turn):
