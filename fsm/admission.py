@@ -144,12 +144,14 @@ class Gatekeeper:
 
     def _counted(self, who: str, at: float) -> bool:
         """Count one more, unless that is too many."""
-        times = tuple(before for before in self.recent.get(who, ()) if before > at - RATE_SECONDS)
+        times, since = self.recent.get(who, ()), at - RATE_SECONDS
+        if times and min(times) <= since:
+            times = tuple(before for before in times if before > since)
         if len(times) >= self.agent.limits.rate_limit:
             return False
         self.recent[who] = (*times, at)
         if len(self.recent) > self.room:  # senders come and go: forget those who have been quiet a minute
-            self.recent = {w: t for w, t in self.recent.items() if t and t[-1] > at - RATE_SECONDS}
+            self.recent = {w: t for w, t in self.recent.items() if t and t[-1] > since}
             self.room = max(FEW, 2 * len(self.recent))
         return True
 

@@ -93,6 +93,7 @@ class Desk:
         self.bridge = bridge
         self.commands = commands or BUILTIN
         self.gatekeeper = Gatekeeper(agent)
+        self._labels = (agent.user_label, agent.label)
         self._prompts: dict[str, tuple[ChatMessage, ...]] = {}
         self._systems: dict[tuple[str, str], str] = {}
 
@@ -116,14 +117,13 @@ class Desk:
         room = in_room(inbound.channel)
         owed = self.gatekeeper.is_owed(inbound) if room else not is_muted(now, at)
         tag = self.tag(inbound)
-        labels = (self.agent.user_label, self.agent.label)
         return Message(
             ref=f"{key.agent}/{inbound.channel}/{inbound.id}",
             id=inbound.id,
             channel=inbound.channel,
             to=inbound.reply_to,
             text=inbound.text,
-            prompt=make_inert(f"{tag} {quote_lines(inbound.text, labels)}"),
+            prompt=make_inert(f"{tag} {quote_lines(inbound.text, self._labels)}"),
             tag=tag,
             owed=owed,
             lang=now.lang or language_of(inbound.text, self.agent.language),

@@ -110,6 +110,7 @@ class Sessions:
     def sources(self, sources: Sequence[SessionSource]) -> None:
         self._sources = tuple(sources)
         self._by_name = {source.name: source for source in reversed(self._sources)}
+        self._any_journals = any(is_a(type(source), Journals) for source in self._sources)
 
     async def close(self) -> None:
         """Let go of whatever the sources hold open."""
@@ -225,7 +226,7 @@ class Sessions:
         kept = [as_read_by(line, agent) for line in await self.store.lines(session_id, limit)]
         found: Sequence[Line] = ()
         named = self._source(source) if source else None
-        journals = any(is_a(type(one), Journals) for one in (self.sources if named is None else (named,)))
+        journals = self._any_journals if named is None else is_a(type(named), Journals)
         # Before the source is read: what is written meanwhile then stands in both, and not in neither.
         owed = await owed_lines(self.store, session_id) if journals else ()
         if named is not None:

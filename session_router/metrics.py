@@ -22,8 +22,8 @@ TURN_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 300)
 CALL_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 120)
 
 EVENTS = (
-    "stale", "near_miss", "empty_reply", "asked_again", "model_retried", "failed_quietly", "send_retried", "undelivered",
-    "record_retried", "unrecorded", "command",
+    "stale", "near_miss", "empty_reply", "asked_again", "model_retried", "failed_quietly", "send_retried",
+    "undelivered", "record_retried", "unrecorded", "command",
 )  # fmt: skip
 """What is counted beside messages and calls; shown from the start, at 0."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -161,8 +161,8 @@ class SqliteStore:
         except Exception as error:  # sqlite3.Error, and what its adapters raise for foreign values
             raise StoreError(explain(error, self.path)) from error
 
-    async def _rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
-        return await self._do(lambda raw: raw.execute(sql, parameters).fetchall(), writes=False)
+    def _rows(self, sql: str, parameters: Sequence[object] = ()) -> Coroutine[Any, Any, list[Row]]:
+        return self._do(lambda raw: raw.execute(sql, parameters).fetchall(), writes=False)
 
     # -- steps of a conversation -------------------------------------------------------------------
 

@@ -644,13 +644,13 @@ class Engine:
                 self.observer.moved(key, then)
         for effect in effects:
             match effect:  # what comes most stands first
+                case KeepLine():
+                    pass
                 case Send():
                     if (receipt := self._receipts.get((key, effect.message))) is not None:
                         receipt.texts.append(effect.text)
                     if effect.to:
                         self.delivery.owe(outgoing(key, effect))
-                case KeepLine() | WaitForSession():
-                    pass
                 case Settle():
                     self._settled(key, effect)
                 case AskModel():
@@ -672,6 +672,8 @@ class Engine:
                     self._tell_room(key, effect, then)
                 case Count():
                     self._count(key, effect)
+                case WaitForSession():
+                    pass
                 case _:
                     assert_never(effect)
 

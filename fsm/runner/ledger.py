@@ -39,30 +39,30 @@ def change(
 
     ``on_its_way`` finds a text that is being delivered by its id.
     """
-    sends: list[Outgoing] = []
-    settled: list[Settled] = []
-    lines: list[KeptLine] = []
-    delivered: list[str] = []
-    meta: list[tuple[str, str | None]] = []
+    sends: tuple[Outgoing, ...] = ()
+    settled: tuple[Settled, ...] = ()
+    lines: tuple[KeptLine, ...] = ()
+    delivered: tuple[str, ...] = ()
+    meta: tuple[tuple[str, str | None], ...] = ()
     for effect in effects:
         match effect:  # what comes most stands first
             case KeepLine():
-                lines.append(KeptLine(effect.session, effect.line))
+                lines += (KeptLine(effect.session, effect.line),)
             case AskModel() | EndTurn():
                 pass
             case Send() if effect.to:
-                sends.append(outgoing(key, effect))
+                sends += (outgoing(key, effect),)
             case Settle():
-                settled.append(Settled(effect.message, effect.disposition.value, effect.reason))
+                settled += (Settled(effect.message, effect.disposition.value, effect.reason),)
             case Record():
-                sends.append(outgoing(key, effect))
+                sends += (outgoing(key, effect),)
             case SendAgain(send=send, at=None):
-                delivered.append(send)
+                delivered += (send,)
             case SendAgain(send=send, at=float() as at):
                 if (text := on_its_way(send)) is not None:
-                    sends.append(replace(text, due=at))
+                    sends += (replace(text, due=at),)
             case TellRoom(seconds=seconds):
-                meta.append(rooms.stored(key, then, seconds))
+                meta += (rooms.stored(key, then, seconds),)
             case _:
                 pass
     if then is now and arrival is None and not (sends or settled or lines or delivered or meta or steps):
@@ -73,11 +73,11 @@ def change(
         conversation=then if then is not now else None,
         due=next_one[0].due if next_one else None,
         started=next_one[0].started if next_one else None,
-        sends=tuple(sends),
-        delivered=tuple(delivered),
-        settled=tuple(settled),
-        lines=tuple(lines),
+        sends=sends,
+        delivered=delivered,
+        settled=settled,
+        lines=lines,
         steps=steps,
-        meta=tuple(meta),
+        meta=meta,
         arrival=arrival,
     )

@@ -99,29 +99,30 @@ class Turns:
     async def ask(self, key: Key, turn: Turn) -> Job | None:
         """Pay ``AskModel``: the answer goes back into the mailbox with its record. Working through that mailbox is
         given back, where nobody is at it."""
-        desk = self._engine.desks[key.agent]
+        engine = self._engine
+        desk, now = engine.desks[key.agent], engine.clock.now
         channel = self._channel(key, turn)
         self._typing(channel, turn, True)
         if turn.bound.kept == "journal":  # the model reads there what the turn before has said
-            await self._engine.delivery.written(JOURNAL, turn.bound.session)
-        self._engine.touch("model", "before")
+            await engine.delivery.written(JOURNAL, turn.bound.session)
+        engine.touch("model", "before")
         show = self._drafts(channel, turn) if channel is not None else None
-        begun = self._engine.clock.now()
+        begun = now()
         try:
-            asking = await desk.ask(key, turn, self._engine.clock.now, show, lambda asked: self._post(key, asked, ()))
+            asking = await desk.ask(key, turn, now, show, lambda asked: self._post(key, asked, ()))
         except asyncio.CancelledError:
             # Whoever ends a turn takes it off the list first. Anybody else's cancelling, a client's own for
             # one, is a failed call, or the turn would wait for its whole time.
             current = asyncio.current_task()
-            if self._engine.open and any(job.task is current for job in self._jobs.get(turn.id, ())):
+            if engine.open and any(job.task is current for job in self._jobs.get(turn.id, ())):
                 log.error("model call %s/%s was cancelled from outside", turn.id, turn.call)
-                failed = ModelFailed(self._engine.clock.now(), turn=turn.id, call=turn.call, kind="cancelled")
+                failed = ModelFailed(now(), turn=turn.id, call=turn.call, kind="cancelled")
                 self._post(key, failed, ())
             raise
-        self._engine.touch("model", "after")
-        if self._engine.observer is not None:
+        engine.touch("model", "after")
+        if engine.observer is not None:
             failure = asking.event.kind if isinstance(asking.event, ModelFailed) else ""
-            self._engine.observer.model_called(key.agent, self._engine.clock.now() - begun, asking.reply, failure)
+            engine.observer.model_called(key.agent, now() - begun, asking.reply, failure)
         steps: tuple[StepRecord, ...] = ()
         if asking.reply is not None:
             reply = asking.reply
@@ -129,8 +130,8 @@ class Turns:
             tokens = f'"input": {reply.input_tokens}, "output": {reply.output_tokens}'
             data = f'{{"text": {_json(asking.raw)}, {tokens}}}'
             steps = (StepRecord(turn.id, turn.call, 0, "model", data, asking.event.at),)
-            self._engine.counts["model_calls"] += 1
-        return self._engine.tasks.last(self._post, key, asking.event, steps)
+            engine.counts["model_calls"] += 1
+        return engine.tasks.last(self._post, key, asking.event, steps)
 
     def _drafts(self, channel: Channel, turn: Turn) -> Callable[[str], None] | None:
         if not is_a(type(channel), ShowsDrafts):
