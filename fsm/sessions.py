@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from fsm.agent import Agent
 from fsm.conversation import Bound, Kept
+from fsm.foreign import is_theirs
 from fsm.language.matching import match_sessions
 from fsm.language.own_lines import as_read_by
 from fsm.owed import owed_lines
@@ -68,7 +69,9 @@ async def _asked(source: SessionSource, look: Awaitable[T]) -> T:
         return await look
     except SourceError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not is_theirs(error):
+            raise
         log.exception("the source %s failed", source.name)
         text = f"The sessions of {source.name} cannot be read ({type(error).__name__}: {error})."
         raise SourceError(text, kind="unreadable", source=source.name) from error

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from fsm.foreign import is_theirs
 from fsm.ports import Channel, DeliveryError, Outgoing
 from fsm.runner.tasks import Job, Tasks
 
@@ -129,7 +130,9 @@ class Delivery:
                     if channel is None:
                         raise DeliveryError(f"no channel named {outgoing.channel!r} is open", final=True)
                     await channel.send(outgoing)
-                except Exception as error:  # an adapter's surprise is a failed delivery like any other
+                except BaseException as error:  # an adapter's surprise is a failed delivery like any other
+                    if not is_theirs(error):
+                        raise
                     if isinstance(error, DeliveryError):
                         log.warning("text %s was not delivered: %s", outgoing.id, error)
                     else:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from typing import Any, assert_never
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar, assert_never
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -43,6 +44,7 @@ from fsm.events import (
     SessionFree,
     TurnResumed,
 )
+from fsm.foreign import is_theirs
 from fsm.language.texts import say
 from fsm.machine import step
 from fsm.owed import JOURNAL
@@ -68,7 +70,7 @@ from fsm.runner.ledger import change as ledger_change
 from fsm.runner.observer import Observer
 from fsm.runner.receipt import Receipt
 from fsm.runner.rooms import PREFIX, Room, RoomMutes
-from fsm.runner.tasks import Job, Tasks, stopped
+from fsm.runner.tasks import STOPPING, Job, Tasks, stopped
 from fsm.runner.timers import Timer, Timers
 from fsm.runner.turns import Turns
 
@@ -101,7 +103,6 @@ class _Arrival(Struct):
 class _Fact(Struct):
     event: Event
     steps: tuple[StepRecord, ...] = ()
-    tries: int = 0
 
 
 class _Wake(Struct):
@@ -113,15 +114,18 @@ _Item = _Arrival | InboxRow | _Fact | _Wake
 
 class _Lane(Struct):
     """A conversation while something happens to it. ``following`` is what its last step owes, where that is for the
-    same task to do once the mailbox is empty."""
+    same task to do once the mailbox is empty. ``job`` works on it; the store has failed it ``tries`` times in a row."""
 
     key: Key
     items: deque[_Item] = field(default_factory=deque)
     conversation: Conversation | None = None
     following: Job | None = None
+    job: Job | None = None
+    tries: int = 0
 
 
 Touch = Callable[[str, str], None]
+T = TypeVar("T")
 
 
 class Engine:
@@ -155,6 +159,7 @@ class Engine:
         self.observer = observer
         self._seen, self._watch, self._owned = seen, watch, owns
         self._held: frozenset[str] = frozenset()
+        self._leaving: set[str] = set()
         self._lanes: dict[Key, _Lane] = {}
         self._cache: OrderedDict[Key, Conversation] = OrderedDict()
         self._receipts: dict[tuple[Key, str], Receipt] = {}
@@ -259,9 +264,15 @@ class Engine:
     async def dismiss(self, agent: str) -> None:
         """Serve an agent no more. Whatever of its is not done stays in the store for whoever serves it next."""
         self.hold([agent])
+        self._leaving.add(agent)
         await stopped(self.tasks.cancel(self.delivery.drop(agent) + self._turns.drop(agent)))
-        while any(key.agent == agent for key in self._lanes):  # nothing in a mailbox takes long
-            await self.changes()
+        with suppress(TimeoutError):  # nothing in a mailbox takes long, unless the store refuses it or a source hangs
+            async with asyncio.timeout(STOPPING):
+                while any(key.agent == agent for key in self._lanes):
+                    await self.changes()
+        left = [lane for key, lane in self._lanes.items() if key.agent == agent]
+        await stopped(self.tasks.cancel([lane.job for lane in left if lane.job is not None]))
+        self._leaving.discard(agent)
         await self._park({agent})
         del self.desks[agent]
         for address in [address for address in self.channels if address[0] == agent]:
@@ -309,6 +320,8 @@ class Engine:
         if was_open and not crashed:
             self._write_marks()
             await self._park(self.desks.keys())
+        for lane in list(self._lanes.values()):  # those whose task had not begun
+            self._abandon(lane)
         for receipt in self._receipts.values():
             receipt.fail(SessionRouterError("the engine was closed before the message had its answer"))
         await self.store.close()
@@ -390,7 +403,7 @@ class Engine:
         if lane is None:
             lane = self._lanes[key] = _Lane(key, conversation=self._cache.get(key))
             lane.items.append(item)
-            self.tasks.spawn(self._serve, lane)
+            lane.job = self.tasks.spawn(self._serve, lane)
         else:
             lane.items.append(item)
 
@@ -417,11 +430,16 @@ class Engine:
                             await self._take(lane, event)
                         self._set_timers(lane.key, stored)
                 if lane.conversation is not None and lane.conversation.queue:
+                    item = _Wake()  # the item itself is done, whatever goes wrong with what waited behind it
                     await self._take_queued(lane)
-            except asyncio.CancelledError:
-                raise
-            except Exception as error:
-                await self._went_wrong(lane, item, error)
+                lane.tries = 0
+            except BaseException as error:
+                lane.items.appendleft(item)
+                if not is_theirs(error):
+                    if isinstance(error, asyncio.CancelledError):
+                        self._abandon(lane)
+                    raise
+                await self._went_wrong(lane, error)
         del self._lanes[lane.key]
         if lane.conversation is not None:
             self._cache[lane.key] = lane.conversation
@@ -430,29 +448,62 @@ class Engine:
                 self._cache.popitem(last=False)
         return lane.following
 
-    async def _went_wrong(self, lane: _Lane, item: _Item, error: Exception) -> None:
-        """The store refused, or a look-up failed in a way nobody foresaw. The conversation stands as
-        it was. A fact is tried again, since the turn waits for it; a message that was let in fails
-        and its sender is told, or where that cannot be recorded it is taken up at the next start."""
+    async def _went_wrong(self, lane: _Lane, error: BaseException) -> None:
+        """The store refused the lane's first item, or a look-up failed in a way nobody foresaw. The conversation stands
+        as it was. Where the store refused it is tried again, since a turn waits for it; but of a message that comes
+        just now its channel hears. Else a message fails and its sender is told, or where that cannot be recorded it is
+        taken up at the next start."""
         self.counts["step_failed"] += 1
-        if isinstance(error, StoreError):  # says in words what is wrong and what mends it
-            log.error("A step was not stored, and changed nothing. %s", error)
-        else:
+        item = lane.items[0]
+        if not isinstance(error, StoreError):
             log.error("a step failed and changed nothing: %s: %s", type(error).__name__, error, exc_info=error)
+        else:  # says in words what is wrong and what mends it
+            log.error("A step was not stored, and changed nothing. %s", error)
+            if not isinstance(item, _Arrival):
+                lane.tries += 1
+                await self._pause(lane.tries)
+                return
+        lane.items.popleft()
         match item:
-            case _Fact() if isinstance(error, StoreError):
-                pause = STORE_PAUSES[min(item.tries, len(STORE_PAUSES) - 1)]
-                item.tries += 1
-                await self.clock.sleep_until(self.clock.now() + pause)
-                lane.items.appendleft(item)
             case _Arrival(inbound=inbound, receipt=receipt):
                 if not isinstance(error, StoreError):
                     await self._fail(lane, inbound, receipt=receipt)
                 receipt.fail(error if isinstance(error, SessionRouterError) else SessionRouterError(str(error)))
-            case InboxRow() if not isinstance(error, StoreError):
+            case InboxRow():
                 await self._fail(lane, item.message)
             case _:
                 pass
+
+    async def _pause(self, tries: int) -> None:
+        await self.clock.sleep_until(self.clock.now() + STORE_PAUSES[min(tries, len(STORE_PAUSES)) - 1])
+
+    async def until_stored(self, work: Callable[[], Awaitable[T]]) -> T:
+        """What ``work`` gives, done again and again as long as the store fails it."""
+        tries = 0
+        while True:
+            try:
+                return await work()
+            except StoreError as error:
+                log.error("The store failed a running turn, which waits for it. %s", error)
+                tries += 1
+                await self._pause(tries)
+
+    def _abandon(self, lane: _Lane) -> None:
+        """Nobody works on that mailbox any more. Whoever waits for a message in it hears of it; as long as the
+        conversation is served, the rest is for the next one to work on, beginning with what is stored."""
+        del self._lanes[lane.key]
+        self._cache.pop(lane.key, None)
+        why = "what worked on it was cancelled" if self.open else "the engine was closed"
+        for item in lane.items:
+            if isinstance(item, _Arrival):
+                item.receipt.fail(SessionRouterError(f"the message was not taken in: {why}"))
+        if self.open and lane.key.agent not in self._leaving:
+            if lane.following is not None:
+                self.tasks.begin(lane.following)
+            for item in lane.items:
+                if not isinstance(item, _Arrival):
+                    self._post(lane.key, item)
+            self._post(lane.key, _Wake())
 
     async def _fail(
         self, lane: _Lane, inbound: Inbound, *, before: Conversation | None = None, receipt: Receipt | None = None
@@ -563,8 +614,8 @@ class Engine:
             return
         while (now := lane.conversation) is not None and now.queue and now.state is not State.COMMAND_LOOPING:
             first = now.queue[0]
-            lane.conversation = replace(now, queue=now.queue[1:])
             row = await self.store.message(lane.key, first)
+            lane.conversation = replace(now, queue=now.queue[1:])
             if row is None:
                 log.error("queued message %s is not in the inbox", first)
                 continue
@@ -758,6 +809,8 @@ class Engine:
             self.touch("commit", "after")
 
     def _undelivered(self, outgoing: Outgoing, final: bool) -> None:
+        if not self.open:
+            return  # it is owed still, and goes out after the next start
         event = DeliveryFailed(
             self.clock.now(), send=outgoing.id, message=outgoing.message, tries=outgoing.tries, final=final,
             record=outgoing.channel == JOURNAL,

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVarTuple, cast
 from fsm.conversation import Key, Turn
 from fsm.desk import commands_done, dump_outcome, load_outcome
 from fsm.effects import AnswerAsk, RunCommands
-from fsm.events import Event, ModelFailed, Result, SessionFree
+from fsm.events import CommandsDone, Event, ModelFailed, Result, SessionFree
+from fsm.language.redact import redact
 from fsm.language.texts import say
 from fsm.owed import JOURNAL
-from fsm.ports import Change, Channel, ShowsDrafts, ShowsTyping, StepRecord, is_a
+from fsm.ports import Change, Channel, ShowsDrafts, ShowsTyping, StepRecord, StoreError, is_a
 from fsm.runner.locks import SessionLocks
 from fsm.runner.tasks import Job
 
@@ -110,14 +111,8 @@ class Turns:
         begun = now()
         try:
             asking = await desk.ask(key, turn, now, show, lambda asked: self._post(key, asked, ()))
-        except asyncio.CancelledError:
-            # Whoever ends a turn takes it off the list first. Anybody else's cancelling, a client's own for
-            # one, is a failed call, or the turn would wait for its whole time.
-            current = asyncio.current_task()
-            if engine.open and any(job.task is current for job in self._jobs.get(turn.id, ())):
-                log.error("model call %s/%s was cancelled from outside", turn.id, turn.call)
-                failed = ModelFailed(now(), turn=turn.id, call=turn.call, kind="cancelled")
-                self._post(key, failed, ())
+        except BaseException as error:
+            self._failed(key, turn, error)
             raise
         engine.touch("model", "after")
         if engine.observer is not None:
@@ -150,13 +145,36 @@ class Turns:
         if channel is not None and is_a(type(channel), ShowsTyping):
             self._engine.tasks.spawn(cast(ShowsTyping, channel).typing, turn.message.to, on)
 
+    def _failed(self, key: Key, turn: Turn, error: BaseException) -> None:
+        """The work of a turn ended without an outcome. Whoever ends a turn takes it off the list first; anything
+        else, somebody's own cancelling for one, is a failed call, or the turn would wait for its whole time."""
+        engine = self._engine
+        if isinstance(error, GeneratorExit) or not engine.open:
+            return
+        current = asyncio.current_task()
+        if not any(job.task is current for job in self._jobs.get(turn.id, ())):
+            return
+        cancelled, stored = isinstance(error, asyncio.CancelledError), isinstance(error, StoreError)
+        what = "was cancelled from outside" if cancelled else f"failed: {type(error).__name__}: {redact(str(error))}"
+        log.error("model call %s/%s %s", turn.id, turn.call, what)
+        kind = "cancelled" if cancelled else "source" if stored else "error"
+        self._post(key, ModelFailed(engine.clock.now(), turn=turn.id, call=turn.call, kind=kind, retryable=stored), ())
+
     async def run_commands(self, key: Key, effect: RunCommands) -> Job | None:
         """Pay ``RunCommands``: each is recorded before it starts and when it has finished, so that one
         which a crash cut off is known as such and never runs twice. Gives back what :meth:`ask` does."""
+        try:
+            done = await self._run_commands(key, effect)
+        except BaseException as error:
+            self._failed(key, effect.turn, error)
+            raise
+        return self._engine.tasks.last(self._post, key, done, ())
+
+    async def _run_commands(self, key: Key, effect: RunCommands) -> CommandsDone:
         desk, turn = self._engine.desks[key.agent], effect.turn
         now = await self._engine.conversation(key)
         ctx = desk.command_context(key, turn, now, self._engine.clock.now())
-        steps = await self._engine.store.steps(turn.id)
+        steps = await self._engine.until_stored(lambda: self._engine.store.steps(turn.id))
         recorded = {(step.index, step.kind): step.data for step in steps if step.call == turn.call}
         results: list[Result] = []
         for index, command in enumerate(effect.commands):
@@ -169,11 +187,11 @@ class Turns:
                 ctx.listed = ()  # it may have made a list that nobody saw: a number means nothing until the next
                 continue
 
-            def record(kind: str, data: str, index: int = index) -> Change:
-                return Change(key, steps=(StepRecord(turn.id, turn.call, index, kind, data, self._engine.clock.now()),))
+            async def record(kind: str, data: str, index: int = index) -> None:
+                step = StepRecord(turn.id, turn.call, index, kind, data, self._engine.clock.now())
+                await self._engine.until_stored(lambda: self._engine.commit(Change(key, steps=(step,))))
 
-            name = _json([command.name, command.argument])
-            await self._engine.commit(record("started", name))
+            await record("started", _json([command.name, command.argument]))
             ctx.place = f"{turn.call}.{index}"
             self._engine.touch("command", "before")
             result = await self._within(desk.run(command, ctx), desk.agent.limits.command_timeout)
@@ -182,14 +200,13 @@ class Turns:
                 text = say(turn.message.lang, result, name=command.name, seconds=seconds)
                 result = Result(command, text, ok=False)
             self._engine.touch("command", "after")
-            await self._engine.commit(record("finished", dump_outcome(result, ctx)))
+            await record("finished", dump_outcome(result, ctx))
             if command.known:
                 self._engine.counts["commands"] += 1
                 if self._engine.observer is not None:
                     self._engine.observer.counted(key.agent, "command", 1)
             results.append(result)
-        done = commands_done(turn, results, ctx, self._engine.clock.now())
-        return self._engine.tasks.last(self._post, key, done, ())
+        return commands_done(turn, results, ctx, self._engine.clock.now())
 
     async def _within(self, work: Coroutine[Any, Any, Result], seconds: float) -> Result | str:
         """The outcome of ``work``, or the text to say instead: when it takes longer than that on the engine's
@@ -208,7 +225,7 @@ class Turns:
         try:
             return await work
         except asyncio.CancelledError:
-            if late and task.uncancel() == 0:
+            if late and task.cancelling() == 1:
                 return "command_timed_out"
             if not task.cancelling():
                 log.exception("a command cancelled itself")
@@ -216,3 +233,5 @@ class Turns:
             raise
         finally:
             self._engine.tasks.cancel([watchdog])
+            if late:  # also where the command took no notice: nothing that comes after it was meant
+                task.uncancel()

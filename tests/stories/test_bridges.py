@@ -46,3 +46,30 @@ async def test_what_is_no_text_is_a_failed_call(value: Any, tmp_path: Path) -> N
 
     assert reply is not None
     assert "抱歉" in reply
+
+
+class Panics(BaseException):
+    """What a library in another language raises."""
+
+
+class Raises:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    async def chat(self, messages: Any, *, session_id: str) -> str:
+        raise self.error
+
+
+ERRORS = [Panics("at the disco"), asyncio.CancelledError(), BaseExceptionGroup("both", [Panics()])]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+async def test_whatever_a_bridge_raises_is_a_failed_call_and_the_session_is_free_again(
+    error: BaseException, tmp_path: Path
+) -> None:
+    store = SqliteStore(tmp_path / "engine.db", synchronous="OFF")
+    async with SessionRouter(bridge=Raises(error), store=store, default_session="demo", sources=()) as router:
+        for person in ("hmo", "xxm"):
+            reply = await asyncio.wait_for(router.route("xmpp", person, "你好", message_id=person), 20)
+            assert reply is not None
+            assert "抱歉" in reply

@@ -158,6 +158,33 @@ def test_run_03_a_command_that_hangs_is_stopped_and_the_turn_goes_on(bot: Bot) -
     assert "[fetch] 超过 20 秒" in bot.prompt
 
 
+def test_run_03_a_command_that_takes_no_notice_of_its_time_does_not_use_up_that_of_the_next(bot: Bot) -> None:
+    bot.configure(command_timeout=20)
+
+    @bot.commands.command()
+    async def doze(ctx: CommandContext) -> str:
+        """Sleep, and grumble when woken."""
+        with contextlib.suppress(asyncio.CancelledError):
+            await bot.stage.clock.sleep_until(float("inf"))
+        return "grumble"
+
+    @bot.commands.command()
+    async def fetch(ctx: CommandContext) -> str:
+        """Fetch a page from a server that never answers."""
+        await bot.stage.clock.sleep_until(float("inf"))
+        return "never"
+
+    bot.session("ses_a", "天气机器人")
+    bot.answers("##doze##\n##fetch##", "没拿到")
+    alice = bot.person("alice", channel="tg")
+    alice.says("拿网页", wait_reply=False)
+    bot.waits(seconds=20)
+    bot.waits(seconds=20)
+    assert alice.hears() == ["没拿到"]
+    assert "grumble" in bot.prompt
+    assert "[fetch] 超过 20 秒" in bot.prompt
+
+
 def test_run_04_a_session_chosen_from_outside_does_not_move_the_running_turn(bot: Bot) -> None:
     bot.session("ses_a", "天气机器人", active=-60, said=[("user", "甲"), ("assistant", "好")])
     bot.session("ses_b", "weather-api", active=-120, said=[("user", "乙"), ("assistant", "好")])

@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from fsm.agent import Agent
+from fsm.constants import Limits
 from fsm.conversation import Bound, Key, State
 from fsm.events import Choice
-from fsm.ports import Line, SessionInfo
+from fsm.ports import Line, Outgoing, SessionInfo
 from session_router import SessionRouter
 from session_router.scenario.story import Bot
 from storage.journal import JournalSource
@@ -49,13 +52,21 @@ class Hangs:
         return ()
 
 
+class Panics(BaseException):
+    """What a library in another language raises."""
+
+
 class Falls(Hangs):
     """Other people's code at its worst."""
 
     name = "falls"
 
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
     async def _never(self) -> None:
-        raise RuntimeError("nobody foresaw this")
+        raise self.error
 
 
 class Thinks:
@@ -92,16 +103,22 @@ async def test_a_source_that_hangs_holds_up_neither_stop_nor_help_nor_a_session_
         assert (await router.engine.conversation(key)).state is State.IDLE
 
 
-async def test_a_source_that_fails_in_its_own_way_is_one_that_cannot_be_read(tmp_path: Path) -> None:
+FAILURES = [RuntimeError("nobody foresaw this"), Panics("nobody foresaw this"), asyncio.CancelledError("by itself")]
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
+async def test_a_source_that_fails_in_its_own_way_is_one_that_cannot_be_read(
+    error: BaseException, tmp_path: Path
+) -> None:
     journal = JournalSource(tmp_path / "sessions")
     await journal.create("plans", session_id="ses_plans", at=1.0)
     store = SqliteStore(tmp_path / "engine.db", synchronous="OFF")
-    async with SessionRouter(bridge=Thinks(), store=store, sources=(Falls(), journal)) as router:
+    async with SessionRouter(bridge=Thinks(), store=store, sources=(Falls(error), journal)) as router:
         listed = await router.route("tg", "hmo", "/sessions", message_id="m1") or ""
         text = await router.route("tg", "hmo", "hello there", message_id="m2") or ""
 
     for said in (listed, text):
-        assert "The sessions of falls cannot be read (RuntimeError: nobody foresaw this)." in said
+        assert f"The sessions of falls cannot be read ({type(error).__name__}: {error})." in said
     assert "1. plans" in listed
 
 
@@ -141,3 +158,31 @@ def test_what_comes_in_while_a_turn_runs_is_understood_when_its_time_comes(bot: 
     alice.says("好了吗")
     assert alice.hears() == ["thought", "已切换到「weather-api」（opencode）。", "and done"]
     assert alice.bound == "ses_b"
+
+
+class FailsOnce:
+    """A channel whose first text comes to grief in its own way."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error: BaseException | None = error
+        self.heard = asyncio.Event()
+
+    async def send(self, outgoing: Outgoing) -> None:
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        self.heard.set()
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
+async def test_a_channel_that_fails_in_its_own_way_is_tried_again(error: BaseException, tmp_path: Path) -> None:
+    bridge, channel = Thinks(), FailsOnce(error)
+    bridge.gate.set()
+    agent = Agent(name="bot", allow=EVERYBODY, limits=Limits(delivery_backoff=(0.01,)))
+    store = SqliteStore(tmp_path / "engine.db", synchronous="OFF")
+    async with asyncio.timeout(20), SessionRouter(
+        bridge=bridge, store=store, default_session="demo", sources=(), agent=agent, channels={"tg": channel}
+    ) as router:  # fmt: skip
+        await router.submit("tg", "hmo", "hello there", message_id="m1", reply_to="hmo")
+        await channel.heard.wait()
+        assert router.engine.counts["send_retried"] == 1
