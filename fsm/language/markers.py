@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from fsm.language.commands import find_commands, stands_alone
+from fsm.language.commands import find_commands, parse_commands, stands_alone
 from fsm.language.spans import (
     FENCE_LINE,
     INVISIBLE,
@@ -301,7 +301,9 @@ class StreamGate:
         verdict, kept = _take_head(text, cuts)
         if verdict is not Verdict.SEND or _could_become_one(kept):
             return ""
-        return _hold_lines(_hold_commands(kept, self._known), _behind(text, kept, cuts))
+        shown = _hold_lines(_hold_commands(kept, self._known), _behind(text, kept, cuts))
+        # A command in backticks is an example among other words, and acts where it is all that there is.
+        return "" if parse_commands(shown, self._known).commands else shown
 
 
 def _settled(raw: str) -> str:

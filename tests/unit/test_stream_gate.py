@@ -170,6 +170,8 @@ def test_of_a_silent_reply_nothing_was_shown(text: str, size: int) -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(PIECES, st.integers(1, 5))
+@example("`##list_sessions##`##list_sessions## ", 1)
+@example("`##list_sessions##`\n__SILENT__", 1)
 def test_nothing_that_is_shown_holds_a_command_that_could_act(text: str, size: int) -> None:
     for early in shown(text, size):
         assert [command for command in parse_commands(early, KNOWN).commands if command.known] == []
