@@ -98,12 +98,26 @@ class Said(Value):
     text: str
 
 
+class Ask(Value):
+    """A request for leave that the agent makes in a turn. ``id`` is the agent's own name for it, ``number`` the one
+    that a person answers by; ``what`` says in a line what it is for, inert.
+
+    ``open``: a person may answer. ``answered``: the agent is being told. ``over``: nobody waits for an answer any more,
+    which the person has not been told yet.
+    """
+
+    id: str
+    number: int
+    what: str
+    state: Literal["open", "answered", "over"] = "open"
+
+
 class Turn(Value):
     """One inbound message up to its disposition.
 
     ``call`` numbers the model calls from 1 and, with ``id``, fences their answers. ``taken_in``
     holds the command spellings that came in from outside during this turn and so are not run.
-    ``asks`` are the agent's requests for leave that wait for an answer. ``unrecorded`` are the tokens (in, out) of
+    ``requests`` are what the agent wants leave for. ``unrecorded`` are the tokens (in, out) of
     a call whose answer was asked for again, and so stands in no record yet.
     """
 
@@ -122,7 +136,7 @@ class Turn(Value):
     cuts: int = 0
     exchange: tuple[Said, ...] = ()
     commands: tuple[Command, ...] = ()
-    asks: tuple[str, ...] = ()
+    requests: tuple[Ask, ...] = ()
     unrecorded: tuple[int, int] = (0, 0)
     taken_in: frozenset[str] = frozenset()
 
@@ -154,7 +168,8 @@ class Edge(Value, array_like=True):
 
 class Conversation(Value):
     """One (channel, sender) pair under one agent. ``manual`` is the session that the person chose;
-    ``listed`` the ids of the last list; ``trail`` the last edges, oldest first."""
+    ``listed`` the ids of the last list; ``trail`` the last edges, oldest first; ``asked`` the number of the last
+    request for leave, so that none is given twice."""
 
     state: State = State.IDLE
     turn: Turn | None = None
@@ -168,6 +183,7 @@ class Conversation(Value):
     lang: str = ""
     count: int = 0
     trail: tuple[Edge, ...] = ()
+    asked: int = 0
 
 
 class Deadline(NamedTuple):

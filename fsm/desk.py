@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Literal, Protocol, cast
 
 from msgspec.structs import asdict, replace
 
@@ -22,7 +22,7 @@ from fsm.binding import Binding, resolve
 from fsm.commands.builtin import BUILTIN
 from fsm.commands.engine import ENGINE_COMMANDS, Asked
 from fsm.commands.registry import CommandContext, Registry
-from fsm.conversation import Bound, Command, Conversation, Key, Message, State, Turn
+from fsm.conversation import Bound, Command, Conversation, Key, Message, Phase, State, Turn
 from fsm.events import (
     CancelSaid,
     Choice,
@@ -36,6 +36,7 @@ from fsm.events import (
     NumberGiven,
     Opening,
     PermissionAsked,
+    PermissionLapsed,
     Result,
     StopSaid,
     SwitchAsked,
@@ -51,7 +52,19 @@ from fsm.language.redact import redact
 from fsm.language.reply import read_reply
 from fsm.language.texts import LANGUAGES, say
 from fsm.language.titles import one_line, show_title
-from fsm.ports import ChatMessage, Inbound, Line, ModelError, PermissionAsk, Reply, SessionInfo, SourceError, Talks
+from fsm.ports import (
+    ChatMessage,
+    Inbound,
+    Line,
+    ModelError,
+    PermissionAsk,
+    Reply,
+    RunsOn,
+    SessionInfo,
+    SourceError,
+    Talks,
+    is_a,
+)
 from fsm.sessions import Listing, Sessions
 from fsm.values import Value
 
@@ -212,7 +225,7 @@ class Desk:
         answer = await ENGINE_COMMANDS[name](asked)
         return EngineCommandGiven(
             at, name=name, answer=answer.text, message=message, choice=answer.choice, lang=answer.lang,
-            allow=answer.allow,
+            allow=answer.allow, number=answer.number,
         )  # fmt: skip
 
     # -- asking the model ------------------------------------------------------------------------
@@ -223,10 +236,10 @@ class Desk:
         turn: Turn,
         now: Callable[[], float],
         show: Callable[[str], None] | None = None,
-        asked: Callable[[PermissionAsked], None] | None = None,
+        asked: Callable[[PermissionAsked | PermissionLapsed], None] | None = None,
     ) -> Asking:
         """Make one call of a turn. ``show`` is told the text so far, as soon and as far as it may be seen;
-        ``asked`` what the session's agent wants leave for, where it runs the turn itself.
+        ``asked`` what the session's agent wants leave for, and no more, where it runs the turn itself.
 
         The call is (``turn.id``, ``turn.call``): whoever repeats it after a crash repeats the same one.
         """
@@ -249,12 +262,10 @@ class Desk:
         turn: Turn,
         now: Callable[[], float],
         show: Callable[[str], None] | None,
-        asked: Callable[[PermissionAsked], None] | None,
+        asked: Callable[[PermissionAsked | PermissionLapsed], None] | None,
     ) -> Asking:
         """The session's own agent runs the call; it has the context already, so it gets only what is new."""
         text = turn.exchange[-1].text if turn.exchange else turn.message.prompt
-        # A call that failed and is made again is the same to the agent, which may have the text already.
-        call_id = f"{turn.id}/{turn.call - turn.retries}"
         gate = StreamGate(self.commands.names)
 
         def piece(so_far: str) -> None:
@@ -262,7 +273,11 @@ class Desk:
                 show(shown)
 
         def leave(ask: PermissionAsk) -> None:
-            if asked is not None:
+            if asked is None:
+                return
+            if ask.over:
+                asked(PermissionLapsed(now(), turn=turn.id, call=turn.call, ask=ask.id))
+            else:
                 what = one_line(" ".join([ask.what, ask.detail or ", ".join(ask.patterns)]))[:ASK_CHARS]
                 asked(PermissionAsked(now(), turn=turn.id, call=turn.call, ask=ask.id, what=make_inert(what)))
 
@@ -270,7 +285,7 @@ class Desk:
             turn,
             now,
             agent.talk(
-                turn.bound.session, text, system=self._system(key), call_id=call_id,
+                turn.bound.session, text, system=self._system(key), call_id=_call_id(turn),
                 show=piece if show is not None else None, ask=leave,
             ),
         )  # fmt: skip
@@ -289,10 +304,27 @@ class Desk:
         except SourceError:
             return False
 
-    async def answer_ask(self, turn: Turn, ask: str, allow: bool) -> None:
-        """Tell the session's agent whether it may."""
-        if (agent := self.sessions.agent_of(turn.bound)) is not None:
-            await agent.answer(ask, allow)
+    async def answer_ask(self, turn: Turn, ask: str, allow: bool) -> Literal["done", "gone", "failed"]:
+        """Tell the session's agent whether it may, and say what came of it as :class:`PermissionAnswered` does."""
+        if (agent := self.sessions.agent_of(turn.bound)) is None:
+            return "gone"
+        try:
+            return "done" if await agent.answer(ask, allow) else "gone"
+        except Exception as error:  # an agent's source may be other people's code
+            log.error("turn %s: an answer did not reach the agent: %s: %s", turn.id, type(error).__name__,
+                      redact(str(error)))
+            return "failed"
+
+    async def abandon(self, turn: Turn) -> None:
+        """Tell the session's agent that nobody waits for the turn's call any more."""
+        agent = self.sessions.agent_of(turn.bound)
+        if agent is None or not is_a(type(agent), RunsOn):
+            return
+        try:
+            await cast(RunsOn, agent).abandon(turn.bound.session, _call_id(turn))
+        except Exception as error:
+            log.warning("turn %s is over, and the agent of %s may go on with it: %s", turn.id, turn.bound.session,
+                        redact(str(error)))
 
     async def _asking(self, turn: Turn, now: Callable[[], float], call: Awaitable[str | Reply | None]) -> Asking:
         """Await a call and make an event of whatever comes of it."""
@@ -370,6 +402,12 @@ class Desk:
     async def run(self, command: Command, ctx: CommandContext) -> Result:
         """Run one command; its changes are in ``ctx``."""
         return await self.commands.run(command, ctx)
+
+
+def _call_id(turn: Turn) -> str:
+    """The call under which the session's agent knows what it does for the turn now. One that failed and is made again
+    is the same to it: it may have the text already."""
+    return f"{turn.id}/{turn.call - turn.retries + (turn.phase is Phase.BACKOFF)}"
 
 
 def _while_busy(said: Recognised, message: Message, at: float) -> Event:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from fsm.conversation import Command, Message, Turn
+from fsm.conversation import Ask, Command, Message, Turn
 from fsm.ports import Line
 from fsm.values import Value
 
@@ -77,6 +77,13 @@ class EndTurn(Value):
     turn: Turn
 
 
+class AbandonCall(Value):
+    """Tell the session's agent that nobody waits for the turn's call any more: it may be at work on it all the same,
+    above all where the process that had asked it was killed."""
+
+    turn: Turn
+
+
 class KeepLine(Value):
     """Keep a line of a session that the session's own source cannot take."""
 
@@ -97,11 +104,12 @@ class Record(Value):
 
 
 class AnswerAsk(Value):
-    """Tell the agent whether it may do what it asked leave for."""
+    """Tell the agent whether it may do what it asked leave for. What comes of it is the answer to ``message``."""
 
     turn: Turn
-    ask: str
+    ask: Ask
     allow: bool
+    message: Message | None
 
 
 class TellRoom(Value):
@@ -126,6 +134,7 @@ Effect = (
     | AskModel
     | RunCommands
     | EndTurn
+    | AbandonCall
     | KeepLine
     | Record
     | AnswerAsk

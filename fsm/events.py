@@ -7,7 +7,9 @@ that comes late is told from one that is awaited.
 
 from __future__ import annotations
 
-from fsm.conversation import Bound, Command, Message
+from typing import Literal
+
+from fsm.conversation import Ask, Bound, Command, Message
 from fsm.language.reply import Reading
 from fsm.ports import SessionInfo
 from fsm.values import Value
@@ -91,7 +93,7 @@ class Choice(Value):
 class EngineCommandGiven(Event, kw_only=True):
     """A command to the engine itself, its ``answer`` looked up. ``message`` is None where an
     operator rebinds the conversation from outside: nobody is answered then. ``allow`` answers what the
-    running turn's agent asked leave for."""
+    running turn's agent asked leave for: the request of that ``number``, where one is named."""
 
     name: str
     answer: str = ""
@@ -99,6 +101,22 @@ class EngineCommandGiven(Event, kw_only=True):
     choice: Choice | None = None
     lang: str | None = None
     allow: bool | None = None
+    number: int | None = None
+
+
+class PermissionAnswered(Event, kw_only=True):
+    """The agent was told, ``allow`` or not, what a person answered to ``ask`` of the turn of that id. The person hears
+    of it in answer to ``message``, also where that turn is over by now.
+
+    ``outcome``: ``done``; ``gone`` where the agent did not wait for it any more, so that nothing was done with it;
+    ``failed`` where the agent did not say that it has heard it, and may wait still.
+    """
+
+    turn: str
+    ask: Ask
+    allow: bool
+    outcome: Literal["done", "gone", "failed"]
+    message: Message | None = None
 
 
 # -- answers to a turn ---------------------------------------------------------------------------
@@ -145,6 +163,13 @@ class PermissionAsked(CallEvent, kw_only=True):
 
     ask: str
     what: str
+
+
+class PermissionLapsed(CallEvent, kw_only=True):
+    """The agent that runs call ``call`` waits no more for an answer to ``ask``: the time for one is up, or somebody
+    answered elsewhere."""
+
+    ask: str
 
 
 class Result(Value):
@@ -220,7 +245,8 @@ MESSAGES: tuple[type[Event], ...] = (
     TextArrived, SwitchAsked, ListAsked, NumberGiven, CancelSaid, StopSaid, MuteAsked, UnmuteAsked,
 )  # fmt: skip
 ANSWERS: tuple[type[TurnEvent], ...] = (
-    SessionFree, ModelReplied, ModelFailed, PermissionAsked, BackoffOver, CommandsDone, TurnExpired, TurnResumed,
+    SessionFree, ModelReplied, ModelFailed, PermissionAsked, PermissionLapsed, BackoffOver, CommandsDone, TurnExpired,
+    TurnResumed,
 )  # fmt: skip
 TIMERS: tuple[type[Event], ...] = (SelectionExpired, SilenceExpired)
-EVENTS: tuple[type[Event], ...] = (*MESSAGES, EngineCommandGiven, *ANSWERS, *TIMERS, DeliveryFailed)
+EVENTS: tuple[type[Event], ...] = (*MESSAGES, EngineCommandGiven, PermissionAnswered, *ANSWERS, *TIMERS, DeliveryFailed)

@@ -150,7 +150,8 @@ class PermissionAsk(Value):
 
     ``session`` is the one that was talked to. ``what`` is the agent's own word for it (``bash``,
     ``edit``, …), ``patterns`` what it would be for, ``detail`` the command or file where that is told.
-    All of it comes from a model: make it inert before anybody reads it.
+    All of it comes from a model: make it inert before anybody reads it. Told once more with ``over``, nobody
+    waits for an answer any more.
     """
 
     id: str
@@ -158,6 +159,7 @@ class PermissionAsk(Value):
     what: str
     patterns: tuple[str, ...] = ()
     detail: str = ""
+    over: bool = False
 
 
 @runtime_checkable
@@ -175,13 +177,23 @@ class Talks(Protocol):
         ask: Callable[[PermissionAsk], None] | None = None,
     ) -> Reply:
         """Put ``text`` into the session and return what the agent answers. The same ``call_id`` again
-        does not run the turn again. ``show`` is told pieces as they come, ``ask`` what needs leave.
+        does not run the turn again. ``show`` is told pieces as they come, ``ask`` what needs leave, and what
+        needs it no more.
 
         Raises :class:`ModelError`. Cancelling stops the agent.
         """
 
     async def answer(self, ask_id: str, allow: bool) -> bool:
         """Answer a request for leave; False where nobody waits for it any more."""
+
+
+@runtime_checkable
+class RunsOn(Protocol):
+    """A source whose agent goes on with a turn though whoever asked for it is gone."""
+
+    async def abandon(self, session_id: str, call_id: str) -> None:
+        """Stop that call of ``talk``, and refuse what it wants leave for, also where another process made it. Does
+        nothing where the agent is not at it. Raises :class:`SourceError`."""
 
 
 @runtime_checkable

@@ -8,8 +8,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from fsm.constants import Limits
-from fsm.conversation import Bound, Conversation, Message, Phase, Said, Shown, Turn
+from fsm.conversation import Ask, Bound, Conversation, Message, Phase, Said, Shown, Turn
 from fsm.effects import (
+    AbandonCall,
     AnswerAsk,
     AskModel,
     Count,
@@ -38,7 +39,9 @@ from fsm.events import (
     ModelReplied,
     MuteAsked,
     NumberGiven,
+    PermissionAnswered,
     PermissionAsked,
+    PermissionLapsed,
     SelectionExpired,
     SessionFree,
     SilenceExpired,
@@ -94,6 +97,8 @@ def _end(
     session's context, and whatever still runs is cancelled. ``reply`` is the model's last one, for its tokens."""
     turn = _turn(now)
     effects: list[Effect] = [EndTurn(turn)]
+    if turn.bound.kept == "source" and turn.phase in (Phase.MODEL, Phase.BACKOFF) and reply is None:
+        effects.append(AbandonCall(turn))
     if text:
         now, send = _tell(now, turn.message, text)
         effects.append(send)
@@ -145,7 +150,7 @@ def _usage(turn: Turn, event: ModelReplied) -> dict[str, object]:
 
 def _ask(now: Conversation, turn: Turn) -> Outcome:
     """The next call of the turn."""
-    turn = replace(turn, call=turn.call + 1, phase=Phase.MODEL, retry_at=None)
+    turn = replace(_call_over(turn), call=turn.call + 1, phase=Phase.MODEL, retry_at=None)
     return replace(now, turn=turn), (AskModel(turn),)
 
 
@@ -207,8 +212,8 @@ def ignore(now: Conversation, event: Event, limits: Limits) -> Outcome:
 
 
 def answer_at_once(now: Conversation, event: EngineCommandGiven, limits: Limits) -> Outcome:
-    if event.allow is not None and now.turn is not None and now.turn.asks:
-        return _answer_asks(now, event, event.allow)
+    if event.allow is not None and now.turn is not None and now.turn.requests:
+        return _answer_ask(now, event, event.allow)
     if event.choice is not None:
         now = replace(now, manual=event.choice.bound)
     if event.lang is not None:
@@ -216,14 +221,57 @@ def answer_at_once(now: Conversation, event: EngineCommandGiven, limits: Limits)
     return _answer(now, event.message, event.answer, "why_told")
 
 
-def _answer_asks(now: Conversation, event: EngineCommandGiven, allow: bool) -> Outcome:
-    """Everything that the agent waits for leave for gets the same answer."""
+# -- what an agent wants leave for -----------------------------------------------------------------
+
+
+def _with(turn: Turn, ask: Ask) -> Turn:
+    """The turn with that request in the place of the one of its number."""
+    return replace(turn, requests=tuple(ask if ask.number == old.number else old for old in turn.requests))
+
+
+def _call_over(turn: Turn) -> Turn:
+    """The call that made these requests has ended, and with it the waiting for an answer."""
+    return replace(turn, requests=tuple(replace(ask, state="over") for ask in turn.requests))
+
+
+def _answer_ask(now: Conversation, event: EngineCommandGiven, allow: bool) -> Outcome:
+    """Pass the answer on where it is clear which request it is for: the one of its number, or without a number the only
+    one that the person has heard of and had no word about yet. Somebody who answered one may not have seen the next."""
     turn = _turn(now)
-    asks = tuple(AnswerAsk(turn, ask, allow) for ask in turn.asks)
-    lang = event.message.lang if event.message else ""
-    now = replace(now, turn=replace(turn, asks=()))
-    now, effects = _answer(now, event.message, say(lang, "allowed" if allow else "denied"), "why_told")
-    return now, asks + effects
+    if event.number is not None:
+        meant = next((ask for ask in turn.requests if ask.number == event.number), None)
+    else:
+        meant = turn.requests[0] if len(turn.requests) == 1 else None
+    if meant is None or meant.state != "open":
+        return _say_what_is_asked(now, event)
+    meant = replace(meant, state="answered")
+    return replace(now, turn=_with(turn, meant)), (AnswerAsk(turn, meant, allow, event.message),)
+
+
+def _say_what_is_asked(now: Conversation, event: EngineCommandGiven) -> Outcome:
+    """How things stand, request by request. Nobody is told twice that one is over."""
+    turn, lang = _turn(now), event.message.lang if event.message else ""
+    lines = [say(lang, f"ask_{ask.state}", what=ask.what) for ask in turn.requests if ask.state != "open"]
+    rows = [f"{ask.number}. {ask.what}" for ask in turn.requests if ask.state == "open"]
+    if rows:
+        lines.append(say(lang, "asks", asks="\n".join(rows)))
+    now = replace(now, turn=replace(turn, requests=tuple(ask for ask in turn.requests if ask.state != "over")))
+    return _answer(now, event.message, "\n".join(lines), "why_told")
+
+
+def tell_the_outcome(now: Conversation, event: PermissionAnswered, limits: Limits) -> Outcome:
+    """What has come of an answer to the agent: only now can the person be told."""
+    lang, ask = event.message.lang if event.message else "", event.ask
+    text = say(lang, "allowed" if event.allow else "denied")
+    if event.outcome != "done":
+        text = say(lang, "ask_over", what=ask.what)
+    if now.turn is not None and ask in now.turn.requests and event.outcome == "failed":
+        now = replace(now, turn=_with(now.turn, replace(ask, state="open")))
+        text = say(lang, "ask_failed", what=ask.what, number=ask.number)
+    elif now.turn is not None:
+        left = tuple(other for other in now.turn.requests if other.number != ask.number)
+        now = replace(now, turn=replace(now.turn, requests=left))
+    return _answer(now, event.message, text, "why_told")
 
 
 def send_again(now: Conversation, event: DeliveryFailed, limits: Limits) -> Outcome:
@@ -394,7 +442,7 @@ def end_quietly(now: Conversation, event: ModelReplied, limits: Limits) -> Outco
 def run_commands(now: Conversation, event: ModelReplied, limits: Limits) -> Outcome:
     turn = _turn(now)
     turn = replace(
-        turn,
+        _call_over(turn),
         loops=turn.loops + 1,
         phase=Phase.COMMANDS,
         commands=event.reading.commands,
@@ -486,18 +534,29 @@ def ask_with_the_results(now: Conversation, event: CommandsDone, limits: Limits)
 
 
 def put_the_ask(now: Conversation, event: PermissionAsked, limits: Limits) -> Outcome:
-    """The agent waits for leave: ask the person, whose answer is ``/allow`` or ``/deny``."""
+    """The agent waits for leave: ask the person, whose answer is ``/allow`` or ``/deny``. A call that was made again
+    may ask the same once more; that keeps its number."""
     turn = _turn(now)
-    now = replace(now, turn=replace(turn, asks=(*turn.asks, event.ask)))
-    now, send = _tell(now, turn.message, say(turn.message.lang, "ask", what=event.what))
+    number = next((ask.number for ask in turn.requests if ask.id == event.ask), now.asked + 1)
+    others = tuple(ask for ask in turn.requests if ask.id != event.ask)
+    turn = replace(turn, requests=(*others, Ask(event.ask, number, event.what)))
+    now = replace(now, turn=turn, asked=max(now.asked, number))
+    now, send = _tell(now, turn.message, say(turn.message.lang, "ask", what=event.what, number=number))
     return now, (send,)
+
+
+def drop_the_ask(now: Conversation, event: PermissionLapsed, limits: Limits) -> Outcome:
+    """The agent goes on without an answer: one that is on its way comes too late."""
+    turn = _turn(now)
+    asks = tuple(replace(ask, state="over") if ask.id == event.ask else ask for ask in turn.requests)
+    return replace(now, turn=replace(turn, requests=asks)), ()
 
 
 def back_off(now: Conversation, event: ModelFailed, limits: Limits) -> Outcome:
     turn = _turn(now)
     waits = limits.model_backoff
     pause = waits[min(turn.retries, len(waits) - 1)] if waits else 0.0
-    turn = replace(turn, phase=Phase.BACKOFF, retries=turn.retries + 1, retry_at=event.at + pause)
+    turn = replace(_call_over(turn), phase=Phase.BACKOFF, retries=turn.retries + 1, retry_at=event.at + pause)
     return replace(now, turn=turn), (Count("model_retried"),)
 
 
@@ -528,7 +587,7 @@ def give_up_the_turn(now: Conversation, event: TurnExpired, limits: Limits) -> O
 def resume(now: Conversation, event: TurnResumed, limits: Limits) -> Outcome:
     """Waiting for the session does not count, so the new deadline comes with the session."""
     cuts = _turn(now).cuts + (0 if event.parked else 1)
-    turn = replace(_turn(now), cuts=cuts, deadline=None, deadline_from=None, retry_at=None)
+    turn = replace(_call_over(_turn(now)), cuts=cuts, deadline=None, deadline_from=None, retry_at=None)
     return replace(now, turn=turn), (WaitForSession(turn),)
 
 

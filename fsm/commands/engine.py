@@ -46,6 +46,7 @@ class Answer:
     choice: Choice | None = None
     lang: str | None = None
     allow: bool | None = None
+    number: int | None = None
 
 
 Handler = Callable[[Asked], Awaitable[Answer]]
@@ -118,11 +119,16 @@ async def memory(asked: Asked) -> Answer:
 
 async def allow(asked: Asked) -> Answer:
     """The machine answers instead where the running turn's agent waits for leave."""
-    return Answer(say(asked.lang, "nothing_asked"), allow=True)
+    return Answer(say(asked.lang, "nothing_asked"), allow=True, number=_number(asked))
 
 
 async def deny(asked: Asked) -> Answer:
-    return Answer(say(asked.lang, "nothing_asked"), allow=False)
+    return Answer(say(asked.lang, "nothing_asked"), allow=False, number=_number(asked))
+
+
+def _number(asked: Asked) -> int | None:
+    # Too long to be one of ours, and longer ones Python does not read.
+    return int(asked.argument[:10]) if asked.argument else None
 
 
 ENGINE_COMMANDS: dict[str, Handler] = {

@@ -100,6 +100,8 @@ def _slash(whole: str, body: str, one_line: bool, words: Words) -> Recognised:
             return Recognised(Kind.UNMUTE)
         case "mute":
             return _mute(parse_duration(rest, words)) if rest else Recognised(Kind.MUTE)
+        case "allow" | "deny" if rest and not rest.isdecimal():
+            return _TEXT
     takes_argument = SLASH_COMMANDS.get(name)
     # An agent has slash commands of its own, and "/why is the sky blue" is a question: both are text.
     if takes_argument is None or (rest and not takes_argument):

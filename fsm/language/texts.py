@@ -188,8 +188,22 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     # -- an agent that asks for leave
     "ask": (
-        "智能体想做这件事，要你同意：{what}\n回复 /allow 同意，/deny 拒绝；不答就当拒绝。",
-        "The agent asks for leave: {what}\nAnswer /allow or /deny; without an answer it is refused.",
+        "智能体想做这件事，要你同意：{what}\n回复 /allow {number} 同意，/deny {number} 拒绝；不答就当拒绝。",
+        "The agent asks for leave: {what}\nAnswer /allow {number} or /deny {number}; without an answer it is refused.",
+    ),
+    "asks": (
+        "在等你答复的：\n{asks}\n请带上编号：/allow 编号，或 /deny 编号。",
+        "Waiting for your answer:\n{asks}\nSay which: /allow NUMBER or /deny NUMBER.",
+    ),
+    "ask_over": (
+        "这件事已经不再等答复，你的答复没有用上：{what}",
+        "Nobody waits for an answer to this any more, so yours was not used: {what}",
+    ),
+    "ask_answered": ("对这件事的答复正在送给智能体：{what}", "An answer to this is on its way to the agent: {what}"),
+    "ask_failed": (
+        "智能体没有确认收到你的答复：{what}\n如果它还在等，请再说一次：/allow {number} 或 /deny {number}。",
+        "The agent has not confirmed your answer: {what}\n"
+        "If it still waits, say it again: /allow {number} or /deny {number}.",
     ),
     "allowed": ("好，已同意。", "All right, allowed."),
     "denied": ("好，已拒绝。", "All right, refused."),
@@ -250,6 +264,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     "ModelReplied": ("模型回答了", "the model answered"),
     "ModelFailed": ("模型调用失败", "the model call failed"),
     "PermissionAsked": ("智能体请求同意", "the agent asked for leave"),
+    "PermissionLapsed": ("智能体不再等同意", "the agent waited no more for leave"),
+    "PermissionAnswered": ("智能体得到了答复", "the agent had its answer"),
     "BackoffOver": ("等待后再试", "the wait before another try was over"),
     "CommandsDone": ("命令执行完了", "the commands were done"),
     "TurnExpired": ("超过了一轮的时限", "the turn took too long"),

@@ -34,8 +34,8 @@ SLASH_COMMANDS: Mapping[str, bool] = {
     "memory": False,
     "remember": True,
     "forget": True,
-    "allow": False,
-    "deny": False,
+    "allow": True,
+    "deny": True,
     "lang": True,
 }
 """Engine commands behind a slash, and whether they take an argument. They are the same in every language."""

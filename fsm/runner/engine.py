@@ -21,6 +21,7 @@ from fsm.admission import Admission, Verdict
 from fsm.conversation import Conversation, Key, State, Turn, deadlines
 from fsm.desk import Desk
 from fsm.effects import (
+    AbandonCall,
     AnswerAsk,
     AskModel,
     Count,
@@ -713,7 +714,9 @@ class Engine:
                 case RunCommands():
                     self._turns.run(effect.turn, self._turns.run_commands, key, effect)
                 case AnswerAsk():
-                    self._turns.run(effect.turn, self._turns.answer_ask, key, effect)
+                    self.tasks.spawn(self._turns.answer_ask, key, effect)
+                case AbandonCall():
+                    self.tasks.spawn(self.desks[key.agent].abandon, effect.turn)
                 case SendAgain():
                     if effect.at is None:
                         self.delivery.give_up(effect.send)

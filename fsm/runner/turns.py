@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVarTuple, cast
 from fsm.conversation import Key, Turn
 from fsm.desk import commands_done, dump_outcome, load_outcome
 from fsm.effects import AnswerAsk, RunCommands
-from fsm.events import CommandsDone, Event, ModelFailed, Result, SessionFree
+from fsm.events import CommandsDone, Event, ModelFailed, PermissionAnswered, Result, SessionFree
 from fsm.language.redact import redact
 from fsm.language.texts import say
 from fsm.owed import JOURNAL
@@ -94,8 +94,14 @@ class Turns:
 
     # -- the work itself -------------------------------------------------------------------------
 
-    async def answer_ask(self, key: Key, effect: AnswerAsk) -> None:
-        await self._engine.desks[key.agent].answer_ask(effect.turn, effect.ask, effect.allow)
+    async def answer_ask(self, key: Key, effect: AnswerAsk) -> Job | None:
+        """Pay ``AnswerAsk``. It goes on where the turn ends meanwhile: a person waits to hear what came of it."""
+        outcome = await self._engine.desks[key.agent].answer_ask(effect.turn, effect.ask.id, effect.allow)
+        answered = PermissionAnswered(
+            self._engine.clock.now(), turn=effect.turn.id, ask=effect.ask, allow=effect.allow, outcome=outcome,
+            message=effect.message,
+        )  # fmt: skip
+        return self._engine.tasks.last(self._post, key, answered, ())
 
     async def ask(self, key: Key, turn: Turn) -> Job | None:
         """Pay ``AskModel``: the answer goes back into the mailbox with its record. Working through that mailbox is

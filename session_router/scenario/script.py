@@ -227,17 +227,20 @@ class ScriptedAgent(ScriptedSource):
 
     async def answer(self, ask_id: str, allow: bool) -> bool:
         ticket = self._asked.pop(ask_id, None)
+        if ticket is None:
+            return False
         self.allowed[ask_id] = allow
-        if ticket is not None:
-            self._clock.wake(ticket)
-        return ticket is not None
+        self._clock.wake(ticket)
+        return True
 
     async def _leave(self, session_id: str, call: str, what: str, ask: Callable[[PermissionAsk], None] | None) -> bool:
         name = f"ask-{call}"
         ticket = self._asked[name] = self._clock.ticket(self._clock.now() + ASK_TIMEOUT)
-        if ask is not None:
-            ask(PermissionAsk(name, session_id, what))
+        tell = ask or (lambda asked: None)
+        tell(PermissionAsk(name, session_id, what))
         await self._clock.hold(ticket)
+        if self._asked.pop(name, None) is not None:
+            tell(PermissionAsk(name, session_id, what, over=True))
         return self.allowed.get(name, False)
 
 

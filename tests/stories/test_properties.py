@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Literal
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fsm.constants import Limits
-from fsm.conversation import Bound, Command, Conversation, Message, Phase, State, Turn
-from fsm.effects import AskModel, Effect, EndTurn, RunCommands, Send, Settle, WaitForSession
+from fsm.conversation import Ask, Bound, Command, Conversation, Message, Phase, State, Turn
+from fsm.effects import AnswerAsk, AskModel, Effect, EndTurn, RunCommands, Send, Settle, WaitForSession
 from fsm.events import (
     ANSWERS,
     EVENTS,
@@ -31,7 +32,9 @@ from fsm.events import (
     MuteAsked,
     NumberGiven,
     Opening,
+    PermissionAnswered,
     PermissionAsked,
+    PermissionLapsed,
     Result,
     SelectionExpired,
     SessionFree,
@@ -173,7 +176,9 @@ class Story:
     def fact(self, move: Move) -> Event:
         turn, shown = self.now.turn, self.now.shown
         # What does not fit may be of this very turn all the same: another call, a deadline that was moved.
-        of_a_call = move.kind in (ModelReplied, ModelFailed, PermissionAsked, BackoffOver, CommandsDone, TurnExpired)
+        of_a_call = move.kind in (
+            ModelReplied, ModelFailed, PermissionAsked, PermissionLapsed, BackoffOver, CommandsDone, TurnExpired,
+        )  # fmt: skip
         this_one = turn is not None and (move.fits or (of_a_call and move.flag))
         running = turn.id if turn is not None and this_one else "bot/tg/other"
         call = turn.call if turn is not None and move.fits else 99
@@ -185,6 +190,13 @@ class Story:
             return ModelFailed(self.at, turn=running, call=call, retryable=move.flag)
         if move.kind is PermissionAsked:
             return PermissionAsked(self.at, turn=running, call=call, ask=f"ask{move.some}", what="bash: ls")
+        if move.kind is PermissionLapsed:
+            return PermissionLapsed(self.at, turn=running, call=call, ask=f"ask{move.some}")
+        if move.kind is PermissionAnswered:
+            requests = turn.requests if turn is not None and move.fits else ()
+            ask = requests[0] if requests else Ask("ask9", 9, "bash: ls")
+            outcome: Literal["done", "gone", "failed"] = "done" if move.flag else "failed" if move.owed else "gone"
+            return PermissionAnswered(self.at, turn=running, ask=ask, allow=move.owed, outcome=outcome)
         if move.kind is BackoffOver:
             return BackoffOver(self.at, turn=running, call=call)
         if move.kind is CommandsDone:
@@ -205,7 +217,8 @@ class Story:
         assert move.kind is EngineCommandGiven
         choice = Choice(BOUND if move.fits else None) if move.flag else None
         allow = {0: True, 1: False}.get(move.some)
-        return EngineCommandGiven(self.at, name="rebind", choice=choice, allow=allow)
+        number = 1 + move.some if move.owed else None
+        return EngineCommandGiven(self.at, name="rebind", choice=choice, allow=allow, number=number)
 
     def commands_done(self, turn: str, call: int, move: Move) -> CommandsDone:
         return CommandsDone(
@@ -242,6 +255,9 @@ class Story:
             assert now.silence_due is not None, "every silence has an end"
         assert len(now.queue) <= LIMITS.queue_limit
         assert len(set(now.queue)) == len(now.queue)
+        numbers = [ask.number for ask in now.turn.requests] if now.turn is not None else []
+        assert len(set(numbers)) == len(numbers)
+        assert max(numbers, default=0) <= now.asked, "no number is given twice"
 
     def check_effects(self, before: Conversation, event: Event) -> None:
         now = self.now
@@ -259,6 +275,12 @@ class Story:
                 case Settle(message=message, disposition=disposition) if disposition.final:
                     if not isinstance(event, DeliveryFailed):
                         self.final[message] += 1
+                case AnswerAsk(ask=ask):
+                    assert before.turn is not None
+                    asked = [one for one in before.turn.requests if one.number == ask.number]
+                    assert [one.state for one in asked] == ["open"], "an answer is for one request that waits for it"
+                    assert isinstance(event, EngineCommandGiven)
+                    assert event.number == ask.number or len(before.turn.requests) == 1
                 case Send(id=name):
                     assert name not in self.sent, "every text has an id of its own"
                     self.sent.add(name)

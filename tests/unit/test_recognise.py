@@ -295,6 +295,8 @@ def test_engine_commands_act_in_every_state(name: str) -> None:
         ("记住：我喜欢茶", "remember", "我喜欢茶"),
         ("Remember that I like Tea", "remember", "I like Tea"),
         ("/forget tea-and-coffee", "forget", "tea-and-coffee"),
+        ("/allow 2", "allow", "2"),
+        ("/deny １２。", "deny", "１２"),
         ("/lang zh", "lang", "zh"),
         ("/lang EN.", "lang", "en"),
         ("/lang 中文", "lang", "zh"),
@@ -320,7 +322,7 @@ def test_an_engine_command_that_lacks_its_argument_says_what_is_wrong(text: str,
     ["/compact", "/init now", "/", "/ help", "//help", "/why is the sky blue?", "/help\nme", "/newsletter",
      "help", "记住",
      "记住了", "记住了吗？", "记住…", "remember that", "remember the milk", "我记住了", "/usr/bin/help",
-     "/unmute me"],
+     "/unmute me", "/allow everything", "/deny -1", "/allow ²"],
 )  # fmt: skip
 def test_other_slash_words_and_half_phrases_are_text(text: str) -> None:
     assert read(text).kind is Kind.TEXT
