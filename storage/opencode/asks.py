@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from fsm.ports import PermissionAsk
 from storage.opencode.api import Api, ApiFailure
@@ -36,18 +37,21 @@ class Asks:
         # Answered by us: a list that the server sent before it took the answer still names them.
         self._answered: dict[str, str] = {}
         self._roots: dict[str, str] = {}
+        # What is asked in a session that is at work for somebody else, and since when we have known of it.
+        self._others: dict[str, dict[str, float]] = {}
 
     def pending(self) -> tuple[PermissionAsk, ...]:
         """The ones that wait for an answer, oldest first."""
         return tuple(ask for ask, _, _ in self._open.values())
 
     async def see(self, session: Session, tell: Callable[[PermissionAsk], None] | None) -> None:
-        """Look for what ``session`` or a sub-agent of it asks; tell new asks, refuse old ones."""
+        """Look for what ``session`` or a sub-agent of it asks. Tell new asks, refuse old ones, and tell once more, as
+        ``over``, what is asked no more though nobody answered it through :meth:`answer`."""
         now = asyncio.get_running_loop().time()
         found = await self._api.get("/permission", list[Permission], directory=session.directory)
         there = {permission.id for permission in found}
         for name in self._of(session.id) - there:
-            del self._open[name]  # answered at the terminal
+            _end(self._open.pop(name)[0], tell)  # answered at the terminal
         for permission in found:
             known = permission.id in self._open or permission.id in self._answered
             if not known and await self._root(permission.session) == session.id:
@@ -60,6 +64,7 @@ class Asks:
                 log.warning("OpenCode session %s: nobody answered whether %s is allowed, so it is not", session.id,
                             ask.what)
                 await self.answer(ask.id, False, NOBODY)
+                _end(ask, tell)
         for question in await self._api.get("/question", list[Question], directory=session.directory):
             if await self._root(question.session) == session.id:
                 await self._reply(f"question/{question.id}/reply",
@@ -75,10 +80,23 @@ class Asks:
         body: dict[str, object] = {"reply": "once"} if allow else {"reply": "reject", "message": message}
         try:
             return await self._reply(f"permission/{ask_id}/reply", body, held[1])
-        except ApiFailure:
-            del self._answered[ask_id]
+        except BaseException:  # also where nobody waits any longer for the server to take it
+            self._answered.pop(ask_id, None)
             self._open.setdefault(ask_id, held)
             raise
+
+    async def stand_too_long(self, session: Session) -> bool:
+        """Whether ``session`` or a sub-agent of it, at work for somebody else, has waited for an answer for longer than
+        we let anybody wait."""
+        now = asyncio.get_running_loop().time()
+        found: list[Permission | Question] = []
+        found += await self._api.get("/permission", list[Permission], directory=session.directory)
+        found += await self._api.get("/question", list[Question], directory=session.directory)
+        asked = {one.id for one in found if await self._root(one.session) == session.id}
+        known = self._others.pop(session.id, {})
+        if asked:
+            self._others[session.id] = known = {name: known.get(name, now) for name in asked}
+        return any(known[name] + self._timeout <= now for name in asked)
 
     async def refuse(self, session: Session) -> None:
         """Refuse whatever ``session`` or a sub-agent of it still asks, though nothing runs there: OpenCode keeps what a
@@ -120,6 +138,11 @@ class Asks:
                 parent = None
             self._roots[session_id] = session_id if parent is None else await self._root(parent)
         return self._roots[session_id]
+
+
+def _end(ask: PermissionAsk, tell: Callable[[PermissionAsk], None] | None) -> None:
+    if tell is not None:
+        tell(replace(ask, over=True))
 
 
 def _ask(permission: Permission, session_id: str) -> PermissionAsk:

@@ -28,15 +28,13 @@ from storage.opencode.files import NAME
 from storage.opencode.history import read_lines
 from storage.opencode.reading import SessionNotFound
 from storage.opencode.turn import OnRetry, Prompt, Turn, at
-from storage.opencode.wire import Health, Message, Providers, Session
+from storage.opencode.wire import OURS, Health, Message, Providers, Session
 
 if TYPE_CHECKING:
     import httpx2
 
 log = logging.getLogger(__name__)
 
-MADE_AS = "session_router"
-"""Under this name a session that we made remembers the id that it was asked for under."""
 LOOK_TIMEOUT = 10.0
 """Seconds for a look at the sessions, be it many requests, of a server that is up."""
 _PAGE = 200
@@ -171,7 +169,7 @@ class OpenCodeServer:
                     return known
                 looked = 0
                 async for session in self._sessions(archived=True):
-                    if (session.metadata or {}).get(MADE_AS) == session_id:
+                    if (session.metadata or {}).get(OURS) == session_id:
                         break
                     if (looked := looked + 1) >= _MADE_LATELY:
                         session = await self._create(title, session_id)
@@ -184,7 +182,7 @@ class OpenCodeServer:
             return info
 
     async def _create(self, title: str, session_id: str) -> Session:
-        body: dict[str, object] = {"metadata": {MADE_AS: session_id}}
+        body: dict[str, object] = {"metadata": {OURS: session_id}}
         if title.strip():
             body["title"] = title
         return await self._api.post("/session", body, Session, directory=self._directory)
@@ -227,9 +225,19 @@ class OpenCodeServer:
                 raise failure.as_model_error() from None
 
     async def answer(self, ask_id: str, allow: bool) -> bool:
-        """Allow what an agent asked for this once, or refuse it. False where it is no longer asked."""
-        try:
+        """Allow what an agent asked for this once, or refuse it. False where it is no longer asked. Raises SourceError:
+        it may be asked still."""
+        async with self._looking():
             return await self._asks.answer(ask_id, allow)
+
+    async def abandon(self, session_id: str, call_id: str) -> None:
+        """Stop that call in OpenCode, where it is at it, and refuse what it wants leave for: also where it was another
+        process that made the call. A turn of somebody else is left alone. Raises :class:`SourceError`."""
+        prompt = Prompt(message_id(session_id, call_id), "", "", self._agent, None)
+        try:
+            session = await self._session(session_id)
+            if session is not None:
+                await Turn(self._api, session, prompt, self._asks, show=None, ask=None, on_retry=None).abandon()
         except ApiFailure as failure:
             raise failure.as_source_error() from None
 
@@ -280,7 +288,7 @@ class OpenCodeServer:
     async def _is_worth_listing(self, session: Session) -> bool:
         """Only a session that was never touched and never named a model can be empty: those are asked."""
         touched = session.time.updated - session.time.created >= _EMPTY_MS
-        if touched or session.names_model or MADE_AS in (session.metadata or {}) or session.id in self._holding:
+        if touched or session.names_model or OURS in (session.metadata or {}) or session.id in self._holding:
             return True
         if await self._api.get(at("session", session.id, "message"), list[Message], limit=1):
             self._holding.add(session.id)

@@ -18,9 +18,9 @@ _Infos = Sequence[SessionInfo]
 
 
 class OpenCodeSessions:
-    """:class:`fsm.ports.WritableSource`, :class:`fsm.ports.Talks` and :class:`fsm.ports.MayBeAway`. While the
-    ``server`` does not answer, sessions are read from ``file`` and cannot be talked to; without a ``file`` every
-    look-up then raises :class:`SourceError`."""
+    """:class:`fsm.ports.WritableSource`, :class:`fsm.ports.Talks`, :class:`fsm.ports.RunsOn` and
+    :class:`fsm.ports.MayBeAway`. While the ``server`` does not answer, sessions are read from ``file`` and cannot be
+    talked to; without a ``file`` every look-up then raises :class:`SourceError`."""
 
     name = NAME
 
@@ -65,6 +65,10 @@ class OpenCodeSessions:
     async def answer(self, ask_id: str, allow: bool) -> bool:
         """As :meth:`OpenCodeServer.answer`."""
         return await self.server.answer(ask_id, allow)
+
+    async def abandon(self, session_id: str, call_id: str) -> None:
+        """As :meth:`OpenCodeServer.abandon`."""
+        await self.server.abandon(session_id, call_id)
 
     async def close(self) -> None:
         await self.server.close()

@@ -24,6 +24,7 @@ from storage.opencode.answer import BETWEEN, Progress, model_error, progress
 from storage.opencode.api import Api, ApiFailure
 from storage.opencode.asks import Asks
 from storage.opencode.wire import (
+    OURS,
     Delta,
     Event,
     Failure,
@@ -74,7 +75,7 @@ class Prompt:
         """For another start of a stored prompt: no text, or it would stand there twice."""
         body: dict[str, object] = {
             "messageID": self.id, "agent": self.agent,
-            "parts": [] if again else [{"type": "text", "text": self.text}],
+            "parts": [] if again else [{"type": "text", "text": self.text, "metadata": {OURS: True}}],
         }  # fmt: skip
         if self.system:
             body["system"] = self.system
@@ -84,7 +85,8 @@ class Prompt:
 
 
 class Turn:
-    """Runs one prompt in one session. ``run`` once; ``abort`` where it did not come to its end."""
+    """Runs one prompt in one session. ``run`` once, ``abort`` where it did not come to its end, and ``close``; or only
+    ``abandon``."""
 
     def __init__(self, api: Api, session: Session, prompt: Prompt, asks: Asks, *, show: Callback | None,
                  ask: Callable[[PermissionAsk], None] | None, on_retry: OnRetry | None) -> None:
@@ -112,6 +114,10 @@ class Turn:
             self._running = asked and not now.passed
             if self._running:
                 await self._look(now)
+            elif await self._asks.stand_too_long(self._session) and await self._is_one_of_ours():
+                # Whoever is at a call of ours refuses by himself what stands so long: nobody is, and it would stand
+                # for ever. What somebody is asked at a terminal is for him to answer.
+                await self._asks.refuse(self._session)
             await self._rest()
             now = await self._whole() if asked else now
         self._running = False
@@ -138,26 +144,36 @@ class Turn:
         if self._running:
             self._asks.forget(self._session.id)  # nobody can allow it from here on
             # wait() leaves the task alone when the caller is cancelled once more.
-            await asyncio.wait({self._start(self._stop())}, timeout=ABORT_TIMEOUT)
+            await asyncio.wait({self._start(self._stop_or_say())}, timeout=ABORT_TIMEOUT)
+
+    async def abandon(self) -> None:
+        """The same for a prompt that another one has run, be it in another process. Raises :class:`ApiFailure`."""
+        async with asyncio.timeout(ABORT_TIMEOUT) as limit:
+            try:
+                if await self._is_at_it():
+                    self._running = True
+                    await self._stop()
+            except TimeoutError:
+                if limit.expired():
+                    raise self._api.hangs(ABORT_TIMEOUT) from None
+                raise
+
+    async def _stop_or_say(self) -> None:
+        try:
+            await self._stop()
+        except ApiFailure as failure:  # the next turn in that session refuses what is asked
+            log.warning("the turn in OpenCode session %s could not be stopped: %s", self._session.id, failure)
 
     async def _stop(self) -> None:
-        await self._abort()
-        try:
-            await self._asks.refuse(self._session)
-        except ApiFailure as failure:  # the next turn in that session refuses it
-            log.warning("what is asked in OpenCode session %s could not be refused: %s", self._session.id, failure)
-
-    async def _abort(self) -> None:
         # More than once: a prompt that is not being worked on yet is not stopped by the first.
         while self._running:
-            try:
-                await self._api.post(at("session", self._session.id, "abort"), {}, Raw)
-                if self._sent is not None:
-                    await asyncio.wait({self._sent}, timeout=0.5)
-                self._running = not self._sent.done() if self._sent is not None else await self._is_busy()
-            except ApiFailure as failure:
-                log.warning("the turn in OpenCode session %s could not be stopped: %s", self._session.id, failure)
-                return
+            await self._api.post(at("session", self._session.id, "abort"), {}, Raw)
+            if self._sent is not None:
+                await asyncio.wait({self._sent}, timeout=0.5)
+                self._running = not self._sent.done()
+            else:
+                self._running = await self._is_at_it()
+        await self._asks.refuse(self._session)
 
     async def close(self) -> None:
         """End everything that runs beside the turn."""
@@ -244,6 +260,19 @@ class Turn:
         return True
 
     # -- what is there ---------------------------------------------------------------------------
+
+    async def _is_at_it(self) -> bool:
+        """Whether it is our prompt that the session is at work on."""
+        if not await self._is_busy() or not await self._is_stored():
+            return False
+        return not (await self._whole()).passed
+
+    async def _is_one_of_ours(self) -> bool:
+        """Whether the session is at work on a prompt that we have sent, for whatever call."""
+        path = at("session", self._session.id, "message")
+        found = await self._api.get(path, list[Message], limit=PAGE)
+        newest = next((message.info.id for message in reversed(found) if message.is_ours), None)
+        return newest is not None and not progress(found, newest).passed
 
     async def _is_stored(self) -> bool:
         try:

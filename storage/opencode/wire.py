@@ -16,6 +16,9 @@ T = TypeVar("T")
 
 _NOTHING, _TRUE = Raw(b"null"), Raw(b"true")
 
+OURS = "session_router"
+"""Under this name stands in the metadata of a session or of a prompt that it is one of ours; OpenCode keeps it."""
+
 
 class Times(Struct, gc=False):
     created: float = 0.0
@@ -106,6 +109,7 @@ class Part(Struct, gc=False):
     text: str | None = None
     synthetic: bool | None = None
     ignored: bool | None = None
+    metadata: Raw = _NOTHING
 
     @property
     def visible(self) -> str:
@@ -120,6 +124,11 @@ class Part(Struct, gc=False):
 class Message(Struct):
     info: Info
     parts: list[Part] = []
+
+    @property
+    def is_ours(self) -> bool:
+        """A prompt that we have sent; the ones of older versions do not say so."""
+        return any(f'"{OURS}"'.encode() in bytes(part.metadata) for part in self.parts)
 
 
 class Status(Struct):

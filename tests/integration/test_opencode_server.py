@@ -17,6 +17,7 @@ import pytest
 
 from fsm.ports import ModelError, PermissionAsk, SessionInfo, SourceError
 from storage.opencode import OpenCodeSource, SessionNotFound
+from storage.opencode.answer import message_id
 from storage.opencode.server import OpenCodeServer
 from tests.support.fake_agent_llm import CACHED, INPUT, OUTPUT, FakeAgentLLM
 from tests.support.opencode import MODEL, PASSWORD, OpenCode
@@ -108,6 +109,19 @@ async def is_busy(opencode: OpenCode, session: SessionInfo) -> bool:
 
 async def prompts(server: OpenCodeServer, session: SessionInfo) -> list[str]:
     return [line.text for line in await server.context(session.id) if line.role == "user"]
+
+
+async def leave_behind(opencode: OpenCode, session: SessionInfo, call_id: str, text: str) -> None:
+    """A prompt as a process of ours leaves it that is killed while OpenCode is at it."""
+    part = {"type": "text", "text": text, "metadata": {"session_router": True}}
+    body = {"messageID": message_id(session.id, call_id), "agent": "build", "parts": [part]}
+    await raw(opencode, "POST", f"/session/{session.id}/prompt_async", body)
+
+
+async def open_asks(opencode: OpenCode, session: SessionInfo) -> list[Any]:
+    found = await raw(opencode, "GET", f"/permission?directory={session.folder}")
+    assert isinstance(found, list)
+    return [one["id"] for one in found if one["sessionID"] == session.id]
 
 
 async def asked(llm: FakeAgentLLM, words: str, count: int = 1) -> None:
@@ -552,7 +566,8 @@ async def test_what_nobody_answers_in_time_is_not_allowed(
     reply = await connect(opencode, ask_timeout=0.5).talk(
         session.id, f"in time [read {outside}]", system="", call_id="in-time/1", ask=asks.append)
 
-    assert len(asks) == 1
+    assert [ask.over for ask in asks] == [False, True]
+    assert asks[0].id == asks[1].id
     assert "Nobody answered in time" in reply.text
     assert "blue" not in reply.text
 
@@ -576,6 +591,93 @@ async def test_what_a_turn_asked_leave_for_is_refused_when_it_is_cut_off(
     assert await raw(opencode, "GET", f"/permission?directory={session.folder}") == []
     assert not await server.answer(ask.id, True)
     assert not await is_busy(opencode, session)
+
+
+async def test_a_call_that_a_killed_process_left_is_stopped_with_what_it_asks_once_it_is_abandoned(
+    opencode: OpenCode, connect: Connect, tmp_path: Path, session: SessionInfo
+) -> None:
+    await leave_behind(opencode, session, "left/1", f"left [read {tmp_path / 'x'}]")
+
+    async def is_asked() -> bool:
+        return bool(await open_asks(opencode, session))
+
+    await until(is_asked)
+    server = connect(opencode)
+    await server.abandon(session.id, "another/1")
+    assert await is_asked(), "another call is not to be stopped"
+
+    await server.abandon(session.id, "left/1")
+
+    assert not await is_asked()
+    assert not await is_busy(opencode, session)
+    assert (await server.talk(session.id, "go on", system="", call_id="left/2")).text == "echo: go on"
+
+
+async def test_a_call_that_another_client_of_ours_has_left_is_known_by_its_prompt(
+    server: OpenCodeServer, opencode: OpenCode, session: SessionInfo
+) -> None:
+    await server.talk(session.id, "is it ours?", system="", call_id="ours/1")
+
+    (prompt, _) = await raw(opencode, "GET", f"/session/{session.id}/message")
+
+    assert prompt["info"]["id"] == message_id(session.id, "ours/1")
+    assert [part["metadata"] for part in prompt["parts"]] == [{"session_router": True}]
+
+
+async def test_abandoning_a_call_leaves_what_came_after_it_alone(
+    server: OpenCodeServer, opencode: OpenCode, llm: FakeAgentLLM, session: SessionInfo
+) -> None:
+    await server.talk(session.id, "over by now", system="", call_id="over/1")
+    talking = asyncio.create_task(server.talk(session.id, "the next [hold]", system="", call_id="over/2"))
+    await asked(llm, "the next")
+
+    await server.abandon(session.id, "over/1")
+    await server.abandon("ses_gone", "over/1")
+
+    assert await is_busy(opencode, session)
+    llm.release()
+    assert (await talking).text == "first last"
+
+
+async def test_abandoning_a_call_at_a_server_that_is_gone_is_an_error_and_nothing_else(
+    own_opencode: OpenCode, connect: Connect
+) -> None:
+    with pytest.raises(SourceError):
+        await connect(own_opencode, start_patience=0.1).abandon("ses_a", "gone/1")
+
+
+@pytest.mark.parametrize("text", ["[read {}]", "[task read {}]", "[question]"], ids=["leave", "sub-agent", "choice"])
+async def test_what_a_call_of_ours_asks_that_nobody_runs_any_more_holds_up_nobody_for_ever(
+    opencode: OpenCode, connect: Connect, tmp_path: Path, session: SessionInfo, text: str
+) -> None:
+    await leave_behind(opencode, session, "forgotten/1", text.format(tmp_path / "x"))
+
+    reply = await connect(opencode, ask_timeout=1.0).talk(session.id, "my turn", system="", call_id="mine/1")
+
+    assert reply.text == "echo: my turn"
+    assert await open_asks(opencode, session) == []
+
+
+async def test_what_somebody_at_the_terminal_is_asked_is_for_him_to_answer(
+    opencode: OpenCode, connect: Connect, tmp_path: Path, session: SessionInfo
+) -> None:
+    outside = tmp_path / "secret.txt"
+    outside.write_text("the secret is blue\n")
+    body = {"parts": [{"type": "text", "text": f"his own [read {outside}]"}]}
+    await raw(opencode, "POST", f"/session/{session.id}/prompt_async", body)
+    told: list[PermissionAsk] = []
+    server = connect(opencode, ask_timeout=0.5)
+    talking = asyncio.create_task(server.talk(session.id, "and me?", system="", call_id="his/1", ask=told.append))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(3.5):  # time enough for three looks
+            await asyncio.shield(talking)
+
+    (his,) = await open_asks(opencode, session)
+    assert told == []
+    await raw(opencode, "POST", f"/permission/{his}/reply?directory={session.folder}", {"reply": "once"})
+
+    assert (await talking).text == "echo: and me?"
+    assert "the secret is blue" in (await server.context(session.id))[-3].text
 
 
 async def test_what_was_asked_before_a_turn_is_none_of_its_asks(

@@ -6,6 +6,7 @@ With ``-s`` the conversation is printed as it happens.
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from storage.opencode import OpenCodeSessions
 from storage.sqlite import SqliteStore
 from tests.support.fake_agent_llm import FakeAgentLLM
 from tests.support.opencode import MODEL, PASSWORD, VERSION, OpenCode
+from tests.support.running import GatedLLM, World
 
 # The fixtures' time does not count: on a machine's first run they download OpenCode.
 pytestmark = pytest.mark.timeout(120, func_only=True)
@@ -311,3 +313,117 @@ async def test_what_a_stopped_turn_asked_leave_for_can_be_allowed_by_nobody_afte
 
     assert await room.hears("bob") == ["first last"]
     assert not (opencode.project / "stopped.txt").exists()
+
+
+async def test_an_answer_that_comes_too_late_is_not_told_as_given(
+    room: Room, opencode: OpenCode, llm: FakeAgentLLM
+) -> None:
+    llm.hold_again()
+    late = await room.says("alice", "[bash touch late.txt] [hold]", wait=False)
+    await room.hears("alice")
+    await asked(llm, "late.txt", 2)  # nobody answered, so the agent goes on without it
+
+    await room.says("alice", "/allow", wait=False)
+    (told,) = await room.hears("alice")
+    assert told == "Nobody waits for an answer to this any more, so yours was not used: bash touch late.txt"
+    llm.release()
+    assert await late.done is Disposition.REPLIED
+    assert not (opencode.project / "late.txt").exists()
+
+
+async def test_an_answer_that_the_server_does_not_take_is_not_told_as_given(
+    room: Room, opencode: OpenCode, llm: FakeAgentLLM
+) -> None:
+    answered = await room.says("alice", "[bash touch slow.txt]", wait=False)
+    await room.hears("alice")
+    with opencode.halted():
+        await room.says("alice", "/deny", wait=False)
+        assert await room.hears("alice") == [
+            "The agent has not confirmed your answer: bash touch slow.txt\n"
+            "If it still waits, say it again: /allow 1 or /deny 1."
+        ]
+    assert await answered.done is Disposition.REPLIED
+    assert not (opencode.project / "slow.txt").exists()
+
+
+async def test_an_answer_to_a_server_that_is_gone_is_not_told_as_given(
+    room: Room, opencode: OpenCode, llm: FakeAgentLLM
+) -> None:
+    answered = await room.says("alice", "[bash touch again.txt]", wait=False)
+    await room.hears("alice")
+    await asyncio.to_thread(opencode.kill)
+    await room.says("alice", "/allow", wait=False)
+    (told,) = await room.hears("alice")
+    assert told.startswith(("Nobody waits for an answer", "The agent has not confirmed your answer"))
+
+    await asyncio.to_thread(opencode.start)
+    assert await answered.done is Disposition.REPLIED
+    assert await room.hears("alice") == ["saw: [Tool execution was interrupted]"]
+    assert not (opencode.project / "again.txt").exists()
+
+
+# -- the process is killed -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def world(opencode: OpenCode, tmp_path: Path) -> Iterator[World]:
+    """A process of its own with OpenCode behind it, which goes on when the process is killed."""
+    (tmp_path / "world").mkdir()
+    with GatedLLM() as own:
+        made = World(tmp_path / "world", own)
+        made.line("mohe")
+        made.env["OPENCODE_SERVER_PASSWORD"] = PASSWORD
+        made.config("[agents.mohe]\nallow = ['alice']\n")
+        config = made.folder / "session-router.toml"
+        config.write_text(config.read_text().replace("opencode = false", f"""
+opencode = '{opencode.database}'
+journal = false
+opencode_server.url = '{opencode.url}'
+opencode_server.password_env = 'OPENCODE_SERVER_PASSWORD'
+opencode_server.model = '{'/'.join(MODEL)}'
+opencode_server.agent = 'build'
+opencode_server.directory = '{opencode.project}'
+opencode_server.ask_timeout = 60
+"""))
+        yield made
+        made.close()
+
+
+def test_a_turn_that_a_killed_process_left_is_stopped_by_whoever_says_stop_to_the_next(
+    world: World, opencode: OpenCode, llm: FakeAgentLLM
+) -> None:
+    line, run = world.line("mohe"), world.start()
+    line.says("alice", "[bash touch killed.txt]")
+    assert "bash touch killed.txt" in line.hears("alice")
+    run.tell(signal.SIGKILL)
+    run.ends()
+    run = world.start()
+
+    line.says("alice", "/stop")
+    line.until(lambda heard: heard.get("text") == "Stopped.")
+    line.says("alice", "/allow")
+    assert line.hears("alice") == "Nothing is waiting for permission."
+    line.says("alice", "next")
+    assert line.hears("alice") == "echo: [line] next"
+    assert not (opencode.project / "killed.txt").exists()
+
+
+def test_a_turn_that_is_given_up_after_too_many_kills_is_given_up_in_opencode_too(
+    world: World, opencode: OpenCode, llm: FakeAgentLLM
+) -> None:
+    line, run = world.line("mohe"), world.start()
+    line.says("alice", "[bash touch killed.txt]")
+    known: set[str] = set()  # what a process said right before it was killed, the next one may say once more
+    for _ in range(3):
+        ask = line.until(lambda heard: "text" in heard and heard["id"] not in known)
+        assert "bash touch killed.txt" in ask["text"]
+        known.add(ask["id"])
+        run.tell(signal.SIGKILL)
+        run.ends()
+        run = world.start()
+
+    told = line.until(lambda heard: "text" in heard and heard["id"] not in known)
+    assert told["text"].startswith("Sorry, the program was cut off several times over this message")
+    line.says("alice", "next")
+    assert line.hears("alice") == "echo: [line] next"
+    assert not (opencode.project / "killed.txt").exists()

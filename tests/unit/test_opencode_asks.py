@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,11 +21,16 @@ class Slow:
     """The API of a server that still lists what was already answered; ``refuses`` answers."""
 
     refuses = False
+    wanted: Sequence[Permission] = (WANTED,)
 
     async def get(self, path: str, kind: Any, **query: Any) -> Any:
-        return {"/permission": [WANTED], "/question": [], "/session/ses_a": HERE}[path]
+        return {"/permission": self.wanted, "/question": [], "/session/ses_a": HERE}[path]
+
+    hangs = False
 
     async def post(self, path: str, body: Any, kind: Any, **query: Any) -> Any:
+        if self.hangs:
+            await asyncio.Event().wait()
         if self.refuses:
             raise ApiFailure("connection", "the server broke off")
 
@@ -53,3 +60,27 @@ async def test_an_answer_that_never_reached_the_server_can_be_given_again() -> N
     api.refuses = False
     assert await asks.answer("per_1", True)
     assert len(told) == 1
+
+
+async def test_an_answer_that_was_not_waited_for_to_the_end_can_be_given_again() -> None:
+    api = Slow()
+    asks, told = Asks(api, 60.0), list[PermissionAsk]()  # type: ignore[arg-type]
+    await asks.see(HERE, told.append)
+    api.hangs = True
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await asks.answer("per_1", False)
+
+    assert [ask.id for ask in asks.pending()] == ["per_1"]
+
+
+async def test_what_is_asked_no_more_is_told_once_as_over() -> None:
+    api = Slow()
+    asks, told = Asks(api, 60.0), list[PermissionAsk]()  # type: ignore[arg-type]
+    await asks.see(HERE, told.append)
+    api.wanted = []
+    await asks.see(HERE, told.append)
+    await asks.see(HERE, told.append)
+
+    assert [(ask.id, ask.over) for ask in told] == [("per_1", False), ("per_1", True)]
+    assert not await asks.answer("per_1", True)
