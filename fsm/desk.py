@@ -43,6 +43,7 @@ from fsm.events import (
     TextArrived,
     UnmuteAsked,
 )
+from fsm.foreign import is_theirs
 from fsm.guards import is_muted
 from fsm.language.inert import clean_nick, make_inert, quote_lines
 from fsm.language.markers import StreamGate
@@ -310,8 +311,10 @@ class Desk:
             return "gone"
         try:
             return "done" if await agent.answer(ask, allow) else "gone"
-        except Exception as error:  # an agent's source may be other people's code
-            log.error("turn %s: an answer did not reach the agent: %s: %s", turn.id, type(error).__name__,
+        except BaseException as error:  # an agent's source may be other people's code
+            if not is_theirs(error):
+                raise
+            log.error("turn %s: the agent did not confirm an answer: %s: %s", turn.id, type(error).__name__,
                       redact(str(error)))
             return "failed"
 
@@ -322,7 +325,9 @@ class Desk:
             return
         try:
             await cast(RunsOn, agent).abandon(turn.bound.session, _call_id(turn))
-        except Exception as error:
+        except BaseException as error:
+            if not is_theirs(error):
+                raise
             log.warning("turn %s is over, and the agent of %s may go on with it: %s", turn.id, turn.bound.session,
                         redact(str(error)))
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
+import pytest
+
 from fsm.agent import Agent
 from fsm.constants import Limits
 from fsm.effects import Disposition
@@ -210,13 +212,18 @@ async def test_what_is_asked_no_more_is_not_told_as_allowed() -> None:
         assert await here.told.next() == "Nothing is waiting for permission."
 
 
-async def test_an_answer_that_the_agent_does_not_take_can_be_given_again() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [SourceError("the server is slow", kind="unreadable", source="agent"), asyncio.CancelledError(), ValueError()],
+    ids=lambda error: type(error).__name__,
+)
+async def test_an_answer_that_the_agent_does_not_take_can_be_given_again(error: BaseException) -> None:
     async with place() as here:
         await here.begins()
         await here.asked("p1", "ls")
 
         async def fails() -> bool:
-            raise SourceError("the server is slow", kind="unreadable", source="agent")
+            raise error
 
         here.agent.takes_answers = fails
         await here.says("/deny")
