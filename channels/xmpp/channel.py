@@ -137,7 +137,7 @@ class XmppChannel:
                 await self._wire_or_none.close()
             listener = Listener(
                 self._up, self._lost, self._login_refused, self._displaced, self._hearing.message,
-                self._hearing.presence, self._sender.acked, self._inbox.taken,
+                self._hearing.presence, self._sender.acked, self._inbox.taken, lambda: self._inbox.waiting,
             )  # fmt: skip
             self._wire_or_none = Wire(self.account, self.account.password(), listener, self._spawn)
             self._hearing.remember()
@@ -151,25 +151,31 @@ class XmppChannel:
 
     async def close(self, drain: bool = True) -> None:
         """End the connection; with ``drain`` first let out what is under way, for ``confirm`` seconds."""
+        until = self._clock.now() + self.account.timing.confirm
         if drain and self.state in (State.JOINING, State.JOINED) and self._sender.busy:
-            until = self._clock.now() + self.account.timing.confirm
-            over = asyncio.ensure_future(self._clock.sleep_until(until))
-            idle = asyncio.ensure_future(self._sender.idle())
-            await asyncio.wait({over, idle}, return_when=asyncio.FIRST_COMPLETED)
-            over.cancel()
-            idle.cancel()
+            await self._until(until, self._sender.idle())
         entered = self._entered_rooms()
         self._take(Stopped())
         if drain:
-            await self._hearing.keep(entered)
+            await self._until(until, self._hearing.keep(entered))
         if self._wire_or_none is not None:
             await self._wire_or_none.close()
             self._wire_or_none = None
-        await self._inbox.close()
+        # First whoever would confirm or note that the inbox is empty, for it is not when it has dropped what it had.
         tasks = [*self._tasks.values(), *self._loose]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._inbox.close()
+
+    async def _until(self, at: float, work: Coroutine[Any, Any, None]) -> None:
+        """Leave ``work`` when that instant has come."""
+        over, doing = asyncio.ensure_future(self._clock.sleep_until(at)), asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({over, doing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over.cancel()
+            doing.cancel()
 
     # -- the channel -----------------------------------------------------------------------------
 
@@ -287,7 +293,8 @@ class XmppChannel:
     def _end_link(self) -> None:
         for name in list(self._tasks):
             # The back-off is set behind this, in the same step.
-            self._cancel(name)
+            if name != "keep":
+                self._cancel(name)
 
     # -- tasks and timers ------------------------------------------------------------------------
 
@@ -360,7 +367,7 @@ class XmppChannel:
     async def _greet(self, link: int) -> None:
         await self._hearing.greet()
         self._take(Greeted(link))
-        self._spawn(self._hearing.keep(self._entered_rooms()))
+        self._keep()
 
     async def _watch(self) -> None:
         """Notice a server that is gone without a word, and a room that has put us out without one."""
@@ -390,14 +397,18 @@ class XmppChannel:
                     # XEP-0410: other errors come from the other clients of our account, or say nothing.
                     if error.condition in ("not-acceptable", "item-not-found"):
                         self._left(address, Cause.TECHNICAL, "the room says that we are not in it")
-            await self._hearing.keep(self._entered_rooms())
+            self._keep()
+
+    def _keep(self) -> None:
+        """Beside everything else, since it waits for what was heard to be safe; a later one stands for those before."""
+        self._run("keep", self._hearing.keep(self._entered_rooms()))
 
     # -- what is heard of rooms ------------------------------------------------------------------
 
     async def _catch_up(self, room: str, link: int) -> None:
         await self._hearing.catch_up(room)
         self._take(RoomCaughtUp(link, room))
-        self._spawn(self._hearing.keep(self._entered_rooms()))
+        self._keep()
 
     def _entered_rooms(self) -> frozenset[str]:
         """Those in which nothing can be said that is not heard, as far as is known."""

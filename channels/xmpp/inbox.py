@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -12,8 +13,9 @@ from fsm.ports import Clock, Inbound, SessionRouterError
 
 log = logging.getLogger("session_router.xmpp")
 
-RETRIES = (1.0, 4.0, 15.0, 60.0)
-"""Seconds between tries to hand over a message that the engine could not take just now."""
+PAUSES = (1.0, 4.0, 15.0, 30.0)
+"""Seconds between tries to hand over a message that the engine cannot take just now; the last one stands for all later
+ones. It is never given up: a full disk has room again some day, and until then nobody is told that it came."""
 
 Receive = Callable[[Inbound], Awaitable[object]]
 
@@ -25,6 +27,8 @@ class Inbox:
         self._receive, self._clock = receive, clock
         self._last: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._put_off: set[str] = set()
+        """Ids of messages that are tried again."""
         self._by_stanza_id: Recent[tuple[str, str], None] = Recent()
         self._by_message_id: Recent[tuple[str, str], None] = Recent()
         """Of messages that came without a stanza id."""
@@ -65,13 +69,18 @@ class Inbox:
         if self._last.get(channel) is done:
             del self._last[channel]
 
+    @property
+    def waiting(self) -> bool:
+        """Whether anything that was put in may not have been handed over yet."""
+        return bool(self._tasks)
+
     async def taken(self) -> None:
         """Return once everything put in so far has been handed over."""
         if self._tasks:
             await asyncio.wait(set(self._tasks))
 
     async def close(self) -> None:
-        """Drop what nobody takes."""
+        """Drop what nobody takes. Whoever waits for ``taken`` must be gone: it would look as if it had been."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -81,19 +90,30 @@ class Inbox:
     ) -> None:
         if before is not None:
             await asyncio.wait({before})
-        for wait in (*RETRIES, None):
-            try:
-                await self._receive(inbound)
-            except SessionRouterError as error:
-                if wait is None:
-                    log.error("message %s could not be taken and is lost: %s", inbound.id, error)
-                    return
-                log.warning("message %s could not be taken, trying again in %g seconds: %s", inbound.id, wait, error)
-                await self._clock.sleep_until(self._clock.now() + wait)
-            except Exception:
-                log.exception("message %s could not be taken and is lost", inbound.id)
-                return
-            else:
-                if taken is not None:
-                    taken()
-                return
+        try:
+            for pause in itertools.chain(PAUSES, itertools.repeat(PAUSES[-1])):
+                try:
+                    await self._receive(inbound)
+                except SessionRouterError as error:
+                    self._puts_off(inbound, error)
+                    await self._clock.sleep_until(self._clock.now() + pause)
+                else:
+                    break
+        except Exception:
+            log.exception("message %s could not be taken and is lost", inbound.id)
+            taken = None
+        self._goes_on(inbound)
+        if taken is not None:
+            taken()
+
+    def _puts_off(self, inbound: Inbound, error: SessionRouterError) -> None:
+        """Said once, however many messages wait and however often they are tried."""
+        if not self._put_off:
+            log.error("message %s cannot be taken yet; it and all behind it wait: %s", inbound.id, error)
+        self._put_off.add(inbound.id)
+
+    def _goes_on(self, inbound: Inbound) -> None:
+        if inbound.id in self._put_off:
+            self._put_off.discard(inbound.id)
+            if not self._put_off:
+                log.info("messages are taken again")

@@ -42,7 +42,7 @@ FEATURES = (
 class Listener:
     """What is told of the wire: called from the loop, and not to block. ``up``: there is a session (resumed or
     not); ``acked``: the server has taken over the stanza of that id; ``taken`` returns once every message that
-    has come so far is safe."""
+    has come so far is safe, and ``waiting`` says whether one is not."""
 
     up: Callable[[bool], None]
     lost: Callable[[str], None]
@@ -52,6 +52,7 @@ class Listener:
     presence: Callable[[Element], None]
     acked: Callable[[str], None]
     taken: Callable[[], Awaitable[None]]
+    waiting: Callable[[], bool]
 
 
 class _Client(ClientXMPP):  # type: ignore[misc, unused-ignore]
@@ -77,6 +78,8 @@ class Wire:
         self._reason = ""
         self._refusals: list[str] = []
         self._open = False
+        self._acked = 0
+        """Stanzas of the session that the server was told are safe."""
         try:
             for room in account.rooms:
                 JID(f"{room}/{account.nick}")
@@ -122,6 +125,7 @@ class Wire:
         for event, handler in {
             "session_start": lambda _: self._up(False),
             "session_resumed": lambda _: self._up(True),
+            "sm_enabled": lambda _: self._begin_counting(),
             "disconnected": self._disconnected,
             "gave_up": self._gave_up,
             "connection_failed": self._connection_failed,
@@ -147,6 +151,9 @@ class Wire:
             # Where no session can be resumed, the library would count on from the last one, and take the
             # server's first acknowledgement for one of everything.
             self._sm.session_end(None)
+        elif self._listener.waiting():
+            # The library would say in resuming that all of it is safe. What comes again is told by its id.
+            self._sm.handled = self._acked
         self._open = True
         began()
         if self._account.host:
@@ -164,7 +171,7 @@ class Wire:
         self._open = False
         if self.client.transport is not None:
             self.client.cancel_connection_attempt()
-            if self._sm.enabled_in:
+            if self._sm.enabled_in and not self._listener.waiting():
                 self._ack(self._sm.handled)
             await self.client.disconnect()
         else:
@@ -290,7 +297,11 @@ class Wire:
 
         self._spawn(answer())
 
+    def _begin_counting(self) -> None:
+        self._acked = 0
+
     def _ack(self, handled: int) -> None:
+        self._acked = handled
         ack = sm_stanza.Ack(self.client)
         ack["h"] = handled
         self.client.send_raw(str(ack))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -637,6 +638,54 @@ async def test_what_is_written_to_the_bot_alone_between_two_processes_is_heard_o
 
             assert len({message.id for message in heard if message.text == "before"}) == 1
             assert [m.text for m in after.inbox.items if m.text != "before"] == ["between", "after"]
+
+
+async def test_a_session_that_is_resumed_hands_over_again_what_was_not_taken_and_it_is_heard_once(server: Server) -> None:
+    async with person(server, "alice") as alice, proxy(server.port) as wire, bot(server, port=wire.port) as our:
+        came = Heap()
+        our.channel._wire.client.add_filter("in", lambda stanza: came.add(stanza.xml) or stanza)
+        our.disk_is_full = True
+        alice.says(our.account.jid, "held", id="d1")
+        await our.refused.until(lambda m: m.text == "held")
+        wire.cut()
+        await our.reaches(State.BACKING_OFF)
+        await our.reaches(State.JOINED)
+        await came.until(lambda m: [each.get("id") for each in came.items].count("d1") == 2)
+        our.disk_is_full = False
+
+        await our.hears("held")
+        alice.says(our.account.jid, "after", id="d2")
+        await our.hears("after")
+        assert our.texts == ["held", "after"]
+
+
+@pytest.mark.parametrize("leave", ["killed", "stopped"])
+async def test_what_a_process_could_not_take_is_read_again_by_the_next(
+    server: Server, room: str, tmp_path: Path, leave: str
+) -> None:
+    places = tmp_path / "places.json"
+    async with (
+        person(server, "alice") as alice, proxy(server.port) as wire,
+        bot(server, room, port=wire.port, places=places, timing=replace(QUICK, confirm=0.2, ping=0.2)) as before,
+    ):  # fmt: skip
+        await alice.joins(room, "Alice")
+        before.disk_is_full = True
+        for to, kind, id in ((before.account.jid, "chat", "d1"), (room, "groupchat", "g1")):
+            alice.says(to, f"held {kind}", kind, id=id)
+            await before.refused.until(lambda m, kind=kind: m.text == f"held {kind}")
+        counted = before.channel._wire.client.plugin["xep_0198"].handled
+        if leave == "killed":
+            wire.refusing = True
+            wire.cut()
+        else:
+            await before.channel.close()
+            assert max(map(int, re.findall(rb'<a [^>]*h="(\d+)"', wire.sent))) < counted
+        async with bot(server, room, places=places) as after:
+            await after.hears("held chat")
+            await after.hears("held groupchat")
+
+            assert not any(message.delayed for message in after.inbox.items)
+            assert sorted(after.texts) == ["held chat", "held groupchat"]
 
 
 async def test_a_text_that_a_crashed_process_had_brought_to_its_room_is_not_sent_again(

@@ -11,6 +11,8 @@ class Proxy:
     def __init__(self, target: int) -> None:
         self.target, self.port, self.accepted = target, 0, 0
         self.refusing = self.swallowing = False
+        self.sent = bytearray()
+        """What the clients have said."""
         self._writers: set[asyncio.StreamWriter] = set()
         self._pumps: set[asyncio.Task[None]] = set()
 
@@ -30,14 +32,15 @@ class Proxy:
             writer.transport.abort()
             return
         self._writers |= {writer, there}
-        for source, sink in ((reader, there), (back, writer)):
-            task = asyncio.ensure_future(self._pump(source, sink))
+        for source, sink, said in ((reader, there, self.sent), (back, writer, bytearray())):
+            task = asyncio.ensure_future(self._pump(source, sink, said))
             self._pumps.add(task)
             task.add_done_callback(self._pumps.discard)
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, said: bytearray) -> None:
         with suppress(OSError):
             while data := await source.read(65_536):
+                said += data
                 if not self.swallowing:
                     sink.write(data)
                     await sink.drain()

@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element, fromstring
 
 from channels.xmpp import State, Tell, Timing, XmppAccount, XmppChannel
 from fsm.conversation import Key
-from fsm.ports import Inbound, Outgoing
+from fsm.ports import Inbound, Outgoing, StoreError
 from session_router.clock import SystemClock
 from tests.support.xmpp_servers import HOST, Server
 
@@ -145,9 +145,14 @@ class Bot:
             account, self._receive, clock=SystemClock(), on_state=self.states.add, on_notice=self.notices.add
         )
         self.account = account
+        self.disk_is_full = False
+        self.refused = Heap()
         self._sent = 0
 
     async def _receive(self, message: Inbound) -> None:
+        if self.disk_is_full:
+            self.refused.add(message)
+            raise StoreError("the disk is full")
         self.inbox.add(message)
 
     async def starts(self, *states: State) -> State:

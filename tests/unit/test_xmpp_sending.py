@@ -303,6 +303,47 @@ async def test_what_the_store_cannot_take_now_is_tried_again_and_not_confirmed_b
     assert (tries, confirmed) == (3, ["hi"])
 
 
+async def test_a_disk_that_stays_full_loses_no_message_and_changes_no_order(caplog: pytest.LogCaptureFixture) -> None:
+    clock, full, taken, confirmed = HandMoved(), True, [], []
+
+    async def receive(message: Inbound) -> None:
+        if full:
+            raise StoreError("the disk is full")
+        taken.append(message.text)
+
+    inbox = Inbox(receive, clock)
+    for text in ("first", "second"):
+        inbox.put(heard(text), lambda text=text: confirmed.append(text))  # type: ignore[misc]
+    inbox.put(heard("elsewhere", "xmpp:r"))
+    for _ in range(200):
+        await clock.moves(60)
+    assert inbox.waiting
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+    full = False
+    await clock.moves(60)
+
+    assert [text for text in taken if text != "elsewhere"] == confirmed == ["first", "second"]
+    assert (len(taken), inbox.waiting) == (3, False)
+
+
+async def test_a_message_that_no_code_can_take_holds_up_none_behind_it(caplog: pytest.LogCaptureFixture) -> None:
+    taken, confirmed = [], []
+
+    async def receive(message: Inbound) -> None:
+        if message.text == "odd":
+            raise ValueError("nobody foresaw this")
+        taken.append(message.text)
+
+    inbox = Inbox(receive, HandMoved())
+    inbox.put(heard("odd"), lambda: confirmed.append("odd"))
+    inbox.put(heard("even"), lambda: confirmed.append("even"))
+    await inbox.taken()
+
+    assert (taken, confirmed) == (["even"], ["even"])
+    assert "could not be taken and is lost" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("second", "new"),
     [

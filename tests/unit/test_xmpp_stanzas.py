@@ -63,6 +63,7 @@ class Stream:
         listener = Listener(
             seen._up, seen._lost, seen._login_refused, seen._displaced, seen._hearing.message,
             seen._hearing.presence, seen._sender.acked, seen._inbox.taken,
+            lambda: seen._inbox.waiting,
         )  # fmt: skip
         self.wire = Wire(account, "pw", listener, seen._spawn)
         self.channel._wire_or_none = self.wire
