@@ -32,6 +32,17 @@ log = logging.getLogger("session_router.run")
 CHANNEL_CLOSE = 5.0
 """Seconds for a channel to say good-bye."""
 
+LET_GO = 10.0
+"""Seconds for the engine to let go of an agent at which nothing runs any more."""
+
+
+class NotLetGo(SessionRouterError):
+    """Something of an agent does not end, so that it is served still, and nobody else may serve it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"something of the agent {name} does not end; send SIGHUP once more, or stop the process")
+
+
 @dataclass(frozen=True, slots=True)
 class _NextHttp:
     """What a reload makes of an agent's port: none, the one of now (perhaps with another token), or a new one."""
@@ -87,8 +98,8 @@ class Roster:
             raise
         for agent in prepared:
             self._introduce(agent)
-            for made in agent.made.values():
-                await _start_channel(agent.settings, made)
+            for made in list(agent.made.values()):
+                await self._start(agent, made)
 
     async def _prepare(self, settings: AgentConfig) -> Served:
         with ExitStack() as holds:
@@ -101,8 +112,8 @@ class Roster:
                 self.config, self._store, agent.names, settings=settings, chosen=chosen, environ=self._environ
             )
             served = Served(
-                settings, desk_of(agent, sources, self._store, chosen, self.clock), chosen, made, self.clock,
-                alone=len(self.config.agents) == 1, mirror=self._mirror,
+                settings, self.config.sources, desk_of(agent, sources, self._store, chosen, self.clock), chosen, made,
+                self.clock, alone=len(self.config.agents) == 1, mirror=self._mirror,
             )  # fmt: skip
             if has_http:
                 from session_router.metrics import AgentMetrics
@@ -163,15 +174,23 @@ class Roster:
             log.warning("agent %s has nothing to serve: give it a jid or an http_port", agent.name, extra=facts)
 
     async def remove(self, name: str) -> None:
+        """Serve an agent no more. Raises NotLetGo where that takes too long; it may be told to go again."""
         agent = self.served[name]
+        agent.leaving = True
         self.engine.hold([name])
         drained = await self.within(self.config.drain_timeout, self.engine.rest(name))
         if drained:
             await self._close_channels_of(agent, drain=True)
         if agent.http is not None:
             await agent.http.close()
-        await self.engine.dismiss(name)
-        await self._close_channels_of(agent, drain=False)
+            agent.http = None
+        try:
+            async with asyncio.timeout(LET_GO):
+                await self.engine.dismiss(name)
+        except TimeoutError:
+            raise NotLetGo(name) from None
+        finally:
+            await self._close_channels_of(agent, drain=False)
         del self.served[name]
         self._models.release(agent.settings.model)
         self._old_sources += agent.desk.sessions.sources
@@ -182,14 +201,30 @@ class Roster:
             await _close_channel(made, drain=drain)
         agent.made = {}
 
-    async def change(self, agent: Served, settings: AgentConfig, other_sources: bool) -> bool:
-        """Other rules, words, constants, model, account or port for an agent; its conversations go on.
+    async def free_ports(self, wanted: Mapping[str, AgentConfig]) -> None:
+        """Close every port that is to be another agent's, so that whoever is changed first can have it."""
+        owners = {each.http_port: name for name, each in wanted.items()}
+        for agent in self.served.values():
+            if agent.http is not None and owners.get(agent.http.port, agent.name) != agent.name:
+                await agent.http.close()
+                agent.http = None
 
-        False where all is as it was.
+    async def change(self, agent: Served, settings: AgentConfig) -> bool:
+        """Other rules, words, constants, sources, model, account or port for an agent; its conversations go on.
+
+        False where all is as it was. Where an error is raised the agent goes on as before.
         """
+        try:
+            return await self._change(agent, settings)
+        except SessionRouterError:
+            if self.served.get(agent.name) is agent and not agent.leaving:
+                await self._reopen_http(agent)
+            raise
+
+    async def _change(self, agent: Served, settings: AgentConfig) -> bool:
         made = self._make(settings)
         has_http = wants_http(settings, self._environ)
-        if made.keys() != agent.made.keys():
+        if agent.leaving or made.keys() != agent.made.keys():
             # Another kind of channel has conversations of its own to take up.
             await self.remove(agent.name)
             try:
@@ -199,15 +234,16 @@ class Roster:
                 raise
             return True
         old = agent.settings
-        is_other = settings != old or other_sources
+        is_other = settings != old or agent.sources != self.config.sources
         moved = await self._next_http(agent, settings, has_http)
         try:
             if is_other:
-                await self._seat(agent, settings, other_sources)
+                await self._seat(agent, settings)
         except BaseException:
             if moved.http is not None and moved.http is not agent.http:
                 await moved.http.close()
             raise
+        is_other = is_other or moved.http is not agent.http
         await self._move_http(agent, moved)
         for kind, new in made.items():
             running, state = agent.made[kind], agent.states.get(kind)
@@ -221,19 +257,24 @@ class Roster:
             is_other = True
             log.info("%s of %s connects anew", kind, agent.name, extra={"agent": agent.name, "channel": kind})
             await _close_channel(running, drain=True)
-            agent.made[kind] = new
             self.engine.channels[agent.name, kind] = new.channel
             if agent.metrics is not None:
                 agent.metrics.channel_made(kind)
-            await _start_channel(settings, new)
+            await self._start(agent, new)
         if is_other:
             _warn(agent)
         return is_other
 
-    async def _seat(self, agent: Served, settings: AgentConfig, other_sources: bool) -> None:
+    async def _start(self, agent: Served, made: Made) -> None:
+        # Where it does not start it is no channel of this config, so that the next reload makes it anew.
+        agent.made[made.kind] = replace(made, identity=None)
+        await _start_channel(agent.settings, made)
+        agent.made[made.kind] = made
+
+    async def _seat(self, agent: Served, settings: AgentConfig) -> None:
         chosen = await self._models.lease(settings.model)
         old, rules, sources = agent.settings, settings.to_agent(), agent.desk.sessions.sources
-        if other_sources or rules.names != agent.desk.agent.names or settings.model != old.model:
+        if agent.sources != self.config.sources or rules.names != agent.desk.agent.names or settings.model != old.model:
             try:
                 others = sources_of(
                     self.config, self._store, rules.names, settings=settings, chosen=chosen, environ=self._environ
@@ -244,7 +285,7 @@ class Roster:
             # The ones of before stay open: a turn may be at work in one of them.
             self._old_sources += sources
             sources = others
-        agent.settings, agent.chosen = settings, chosen
+        agent.settings, agent.sources, agent.chosen = settings, self.config.sources, chosen
         self._models.release(old.model)
         agent.desk = desk_of(rules, sources, self._store, chosen, self.clock)
         self.engine.channels |= journal_channels(agent.name, sources)
@@ -272,6 +313,16 @@ class Roster:
         if to.http is not None:
             to.http.token = to.token
 
+    async def _reopen_http(self, agent: Served) -> None:
+        """The port that was let go of for another agent, back again."""
+        if agent.http is not None or agent.metrics is None:
+            return
+        try:
+            token = token_for(agent.settings, self.config.folder, self._environ)
+            agent.http = await self._open_http(agent, agent.settings, token, agent.metrics)
+        except SessionRouterError as error:
+            log.error("agent %s has no port just now: %s", agent.name, error, extra={"agent": agent.name})
+
     # -- the end ---------------------------------------------------------------------------------
 
     async def within(self, seconds: float, work: Coroutine[Any, Any, None]) -> bool:
@@ -287,8 +338,7 @@ class Roster:
 
     async def close_channels(self, *, drain: bool) -> None:
         """Every channel of every agent."""
-        for agent in self.served.values():
-            await self._close_channels_of(agent, drain=drain)
+        await asyncio.gather(*(self._close_channels_of(agent, drain=drain) for agent in self.served.values()))
 
     async def close(self) -> None:
         """Let go of everything, once the engine is closed."""
@@ -306,9 +356,7 @@ class Roster:
 
     async def close_ports(self) -> None:
         """Answer no call any more."""
-        for agent in self.served.values():
-            if agent.http is not None:
-                await agent.http.close()
+        await asyncio.gather(*(agent.http.close() for agent in self.served.values() if agent.http is not None))
 
 
 def _warn(agent: Served) -> None:

@@ -11,8 +11,8 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Literal
 
 from fsm.conversation import Conversation, Key
 from fsm.effects import Disposition
@@ -28,6 +28,9 @@ from session_router.roster import Roster
 log = logging.getLogger("session_router.run")
 
 Signal = Literal["stop", "reload"]
+
+CUT_SHORT = 5.0
+"""Seconds that a start or a reload has to end in, when told to stop in the middle of it."""
 
 
 class NothingToServe(ConfigError):
@@ -67,7 +70,7 @@ class Service:
         config = load()
         self.clock = SystemClock()
         self.signals: asyncio.Queue[Signal] = asyncio.Queue()
-        self._reloading = False
+        self._told, self._told_again = asyncio.Event(), asyncio.Event()
         self._turns: set[Key] = set()
         store = open_store(config)
         self.engine = Engine(desks={}, store=store, clock=self.clock, owns=self._is_served, observer=self)
@@ -82,20 +85,41 @@ class Service:
         self._listen()
         try:
             await self.engine.start()
-            await self.roster.add(wanted)
-            if not any(agent.made or agent.http for agent in self.served.values()):
-                raise NothingToServe
-            settle_memory()
-            log.info("ready", extra={"agents": list(self.served)})
+            await self._unless_told_to_stop(self._begin(wanted))
             while await self._next_signal() == "reload":
-                self._reloading = True
-                await self._reload()
-                self._reloading = False
+                await self._unless_told_to_stop(self._reload())
             await self._drain()
         finally:
             await self.roster.close_ports()
             await self.engine.close()
             await self.roster.close()
+
+    async def _begin(self, wanted: Sequence[AgentConfig]) -> None:
+        await self.roster.add(wanted)
+        if not any(agent.made or agent.http for agent in self.served.values()):
+            raise NothingToServe
+        settle_memory()
+        log.info("ready", extra={"agents": list(self.served)})
+
+    async def _unless_told_to_stop(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do that; told to stop meanwhile, whatever it waits for is hurried, and then left."""
+        task = asyncio.ensure_future(work)
+        told, again = asyncio.ensure_future(self._told.wait()), asyncio.ensure_future(self._told_again.wait())
+        try:
+            await asyncio.wait({task, told}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                self.roster.hurry.set()
+                await asyncio.wait({task, again}, timeout=CUT_SHORT, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
+            again.cancel()
+            if not (done := task.done()):
+                task.cancel()
+        if not done:
+            log.warning("told to stop in the middle of a start or a reload, which is left")
+            await asyncio.wait({task}, timeout=CUT_SHORT)
+        if task.done() and not task.cancelled():
+            task.result()
 
     def _listen(self) -> None:
         loop = asyncio.get_running_loop()
@@ -107,8 +131,10 @@ class Service:
                 log.debug("%s is not known here", name)
 
     def _told_to_stop(self) -> None:
-        if self.roster.draining or self._reloading:
-            self.roster.hurry.set()  # told a second time, or while an agent is let go: whatever runs is left
+        if self._told.is_set():
+            self._told_again.set()
+            self.roster.hurry.set()  # whatever runs is left
+        self._told.set()
         self.signals.put_nowait("stop")
 
     def _told_to_reload(self) -> None:
@@ -125,7 +151,8 @@ class Service:
     async def _drain(self) -> None:
         seconds = self.roster.config.drain_timeout
         self.roster.draining = True
-        self.roster.hurry.clear()
+        if not self._told_again.is_set():
+            self.roster.hurry.clear()
         log.info("stopping: running turns have %g seconds to end", seconds)
         self.engine.hold()
         drained = await self.roster.within(seconds, self.engine.drain())
@@ -156,14 +183,19 @@ class Service:
             config = _with_the_places_of(before, config)
         self.roster.config = config
         for name in [name for name in self.served if name not in wanted]:
-            await self.roster.remove(name)
+            try:
+                await self.roster.remove(name)
+            except SessionRouterError as error:
+                log.error("agent %s was not taken out: %s", name, error, extra={"agent": name})
+                continue
             self._turns = {key for key in self._turns if key.agent != name}
             log.info("agent %s is served no more", name, extra={"agent": name})
+        await self.roster.free_ports(wanted)
         for name, settings in wanted.items():
             try:
                 if name not in self.served:
                     await self.roster.add([settings])
-                elif await self.roster.change(self.served[name], settings, before.sources != config.sources):
+                elif await self.roster.change(self.served[name], settings):
                     log.info("agent %s was changed", name, extra={"agent": name})
             except SessionRouterError as error:
                 log.error("agent %s was not changed: %s", name, error, extra={"agent": name})

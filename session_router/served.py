@@ -21,6 +21,7 @@ from session_router.bridge import SessionBridge
 from session_router.channel_makers import ChannelState, Made
 from session_router.choose_model import Chosen
 from session_router.cli_bridge import Active, Mirror, Sent, Speaker
+from session_router.config import Sources
 from session_router.config_errors import ConfigError, Problem
 from session_router.sources import writable_of
 
@@ -42,9 +43,11 @@ def desk_of(agent: Agent, sources: Sequence[SessionSource], store: Store, chosen
 
 @dataclass(slots=True, eq=False)
 class Served:
-    """``holds`` is what is given back at the end: the lock of the agent's part of the store."""
+    """``settings`` and ``sources`` are what it has, whatever the config says since. ``holds`` is what is given back at the
+    end: the lock of the agent's part of the store. One that is ``leaving`` begins no turn any more."""
 
     settings: AgentConfig
+    sources: Sources
     desk: Desk
     chosen: Chosen
     made: dict[str, Made]
@@ -54,6 +57,7 @@ class Served:
     metrics: AgentMetrics | None = None
     http: HttpPort | None = None
     alone: bool = False
+    leaving: bool = False
     mirror: Mirror | None = None
 
     @property

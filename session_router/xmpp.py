@@ -42,7 +42,6 @@ def account_of(settings: AgentConfig, environ: Mapping[str, str], *, resource: s
             port=xmpp.port or 0,
             plaintext_loopback=xmpp.plaintext_loopback,
             resource=resource or xmpp.resource,
-            trust_nicks=any(group.nicks for group in settings.groups.values()),
             direct_tls=xmpp.direct_tls,
             ca_file=xmpp.ca_file,
             history=0 if resource else xmpp.history,
@@ -76,9 +75,8 @@ def make(making: Making, timing: Timing | None = None) -> Made | None:
     channel = XmppChannel(account, making.receive, clock=making.clock, on_state=report)
     rooms = settings.all_rooms
     label = f"xmpp {settings.jid}" + (f" in {', '.join(rooms)}" if rooms else "")
-    identity = (
-        settings.jid, settings.secret(making.environ), account.nick, account.rooms, account.trust_nicks, settings.xmpp
-    )  # fmt: skip
+    # Who may be answered is the engine's to know: another allow list keeps the connection.
+    identity = settings.jid, settings.secret(making.environ), account.nick, frozenset(rooms), settings.xmpp
     return Made(KIND, channel, label, identity, rooms, warnings_of(settings))
 
 

@@ -27,7 +27,6 @@ class XmppAccount:
     trust beside those of the system. ``plaintext_loopback`` allows a connection without TLS, to this
     machine only. ``resource`` is fixed, so that a second client of the same account can be told apart.
 
-    ``trust_nicks``: the config lets nicks count in a room that hides addresses; it only changes the warning.
     ``history``: lines of history that the first entering asks for. ``answer_missed``: what was said in a
     room while the link was down is a message like any other up to this age (seconds), then only history.
     ``priority`` is that of the presence (RFC 6121): with a negative one the server hands over nothing that is for
@@ -44,7 +43,6 @@ class XmppAccount:
     port: int = 0
     plaintext_loopback: bool = False
     resource: str = "session-router"
-    trust_nicks: bool = False
     direct_tls: bool = False
     ca_file: Path | None = None
     history: int = 20

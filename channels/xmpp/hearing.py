@@ -256,13 +256,10 @@ class Hearing:
         if seat.warned or not seat.view.hides_people:
             return
         seat.warned = True
-        if self._account.trust_nicks:
-            text = f"{seat.view.address} hides addresses, and nicks are trusted: anybody can take an allowed nick"
-        else:
-            text = (
-                f"{seat.view.address} hides addresses, so nobody in it can be recognised and nobody is answered; "
-                "have its owner make it non-anonymous"
-            )
+        text = (
+            f"{seat.view.address} hides addresses, so nobody in it can be recognised, and nobody is answered but by a "
+            "nick that the config trusts; have its owner make it non-anonymous"
+        )
         self._told.hidden(seat.view.address, text)
 
     # -- stanzas ---------------------------------------------------------------------------------

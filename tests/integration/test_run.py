@@ -259,6 +259,97 @@ def test_another_port_and_another_token_at_sighup_count_at_once(world: World) ->
     assert line.hears("alice") == "Hello from the fake."
 
 
+def two_on_ports(mohe: int, zhiwei: int, more: str = "") -> str:
+    return "".join(
+        f"[agents.{name}]\nallow = ['alice'{more}]\nhttp_port = {port}\nhttp_token_env = 'BOT_TOKEN'\n"
+        for name, port in (("mohe", mohe), ("zhiwei", zhiwei))
+    )
+
+
+def whose(port: int) -> str:
+    """The agent that answers on that port."""
+    text = call(port, "GET", "/metrics")[1]
+    return text.partition('session_router_queue_length{agent="')[2].partition('"')[0]
+
+
+def test_two_agents_swap_their_ports_at_sighup(world: World) -> None:
+    first, second = free_port(), free_port()
+    world.config(two_on_ports(first, second))
+    run = world.start()
+
+    world.config(two_on_ports(second, first))
+    run.tell(signal.SIGHUP)
+    run.says("the config was read again")
+
+    assert (whose(first), whose(second)) == ("zhiwei", "mohe")
+    assert not [entry for entry in run.log if entry["level"] == "error"], run.raw
+
+
+def test_a_port_that_was_let_go_of_for_another_agent_is_taken_back_where_the_new_one_is_not_to_be_had(
+    world: World,
+) -> None:
+    line, first, second = world.line("mohe"), free_port(), free_port()
+    world.config(two_on_ports(first, second))
+    run = world.start()
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        third = taken.getsockname()[1]
+        world.config(two_on_ports(third, first, ", 'bob'"))
+        run.tell(signal.SIGHUP)
+        run.says("agent mohe was not changed")
+        run.says("agent zhiwei was not changed")
+        run.says("the config was read again")
+        assert (whose(first), whose(second)) == ("mohe", "zhiwei")
+        line.says("bob", "hello")
+        run.says("refused")
+    run.tell(signal.SIGHUP)
+    run.says("the config was read again", times=2)
+
+    assert (whose(third), whose(first)) == ("mohe", "zhiwei")
+    line.says("bob", "and now?")
+    assert line.hears("bob") == "Hello from the fake."
+
+
+def test_an_agent_whose_port_another_one_has_by_now_gets_its_own_once_that_is_free(world: World) -> None:
+    first, second = free_port(), free_port()
+    world.config(two_on_ports(first, second))
+    run = world.start()
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        third = taken.getsockname()[1]
+        world.config(two_on_ports(second, third))
+        run.tell(signal.SIGHUP)
+        run.says("agent zhiwei has no port just now")
+        run.says("the config was read again")
+        assert whose(second) == "mohe"
+    run.tell(signal.SIGHUP)
+    run.says("the config was read again", times=2)
+
+    assert (whose(second), whose(third)) == ("mohe", "zhiwei")
+
+
+def test_other_sources_count_for_an_agent_that_could_not_be_changed_at_the_first_sighup(world: World) -> None:
+    line = world.line("mohe")
+    world.config(http_agent(free_port()))
+    run = world.start()
+    line.says("alice", "/new one")
+    assert "one" in line.hears("alice")
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        world.config(http_agent(taken.getsockname()[1]))
+        file = world.folder / "session-router.toml"
+        file.write_text(file.read_text().replace("[sources]", "[sources]\njournal = false"))
+        run.tell(signal.SIGHUP)
+        run.says("agent mohe was not changed")
+        line.says("alice", "/new two")
+        assert "two" in line.hears("alice")
+    run.tell(signal.SIGHUP)
+    run.says("agent mohe was changed")
+
+    line.says("alice", "/new three")
+    assert line.hears("alice") == "no session can be made here."
+
+
 # -- the HTTP port -------------------------------------------------------------------------------
 
 

@@ -640,7 +640,7 @@ async def test_what_is_written_to_the_bot_alone_between_two_processes_is_heard_o
             assert [m.text for m in after.inbox.items if m.text != "before"] == ["between", "after"]
 
 
-async def test_a_session_that_is_resumed_hands_over_again_what_was_not_taken_and_it_is_heard_once(server: Server) -> None:
+async def test_a_session_that_is_resumed_brings_again_what_was_not_taken_and_it_is_heard_once(server: Server) -> None:
     async with person(server, "alice") as alice, proxy(server.port) as wire, bot(server, port=wire.port) as our:
         came = Heap()
         our.channel._wire.client.add_filter("in", lambda stanza: came.add(stanza.xml) or stanza)

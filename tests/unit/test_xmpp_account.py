@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from channels.xmpp import XmppAccount, XmppChannel, XmppMissing
 from channels.xmpp.channel import sendable, wire_bytes
 from fsm.ports import Inbound
 from session_router.agent_config import AgentConfig
+from session_router.channel_makers import Making
 from session_router.clock import SystemClock
-from session_router.xmpp import account_of
+from session_router.xmpp import account_of, make
 
 
 def account(**settings: Any) -> XmppAccount:
@@ -91,3 +93,30 @@ def test_a_connection_beside_the_bots_own_takes_no_direct_messages_and_no_histor
 
     assert (usual.priority, usual.resource, usual.history) == (0, "session-router", 20)
     assert (beside.priority, beside.resource, beside.history) == (-1, "send-1", 0)
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        ({"allow": ["bob@x.org"], "aliases": ["mo"], "language": "en"}, True),
+        ({"groups": {"b@m.org": {"allow": ["*"], "nicks": True}, "a@m.org": {"others": "nothing"}}}, True),
+        ({"groups": {"a@m.org": {}}}, False),
+        ({"nick": "neu"}, False),
+        ({"password": SecretStr("another")}, False),
+        ({"jid": "other@example.org"}, False),
+        ({"xmpp": {"host": "127.0.0.1", "port": 5222}}, False),
+    ],
+    ids=["who and how", "who in which room", "rooms", "nick", "password", "address", "host"],
+)
+def test_only_what_the_connection_itself_needs_makes_it_another_one(other: dict[str, Any], same: bool) -> None:
+    usual = {"name": "bot", "jid": "bot@example.org", "password": SecretStr("secret"), "nick": "mo", "groups": {
+        "a@m.org": {"allow": ["alice@x.org"]}, "b@m.org": {}}}  # fmt: skip
+
+    async def receive(message: Inbound) -> None: ...
+
+    def identity(settings: dict[str, Any]) -> object:
+        made = make(Making(AgentConfig(**settings), {}, Path(), receive, SystemClock(), lambda state: None))
+        assert made is not None
+        return made.identity
+
+    assert (identity({**usual, **other}) == identity(usual)) is same
