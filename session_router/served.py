@@ -43,7 +43,7 @@ def desk_of(agent: Agent, sources: Sequence[SessionSource], store: Store, chosen
 
 @dataclass(slots=True, eq=False)
 class Served:
-    """``settings`` and ``sources`` are what it has, whatever the config says since. ``holds`` is what is given back at the
+    """``settings`` and ``sources`` are what it has, whatever the config says since. ``holds`` is given back at the
     end: the lock of the agent's part of the store. One that is ``leaving`` begins no turn any more."""
 
     settings: AgentConfig
