@@ -23,6 +23,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from session_router.cli.spoken import LANGUAGES, Both, choose, environ, pick, spoken
+from session_router.cli.streams import OutputLost, standard_streams
 
 if TYPE_CHECKING:
     from session_router.config import AgentConfig, Config
@@ -153,7 +154,8 @@ class Program(Group):
              complete_var: str | None = None, standalone_mode: bool = True, **extra: Any) -> Any:
         words = list(sys.argv[1:] if args is None else args)
         choose(words)
-        code = self._run(words, prog_name or "session-router", complete_var, extra)
+        with standard_streams():
+            code = self._run(words, prog_name or "session-router", complete_var, extra)
         if standalone_mode:
             sys.exit(code)
         return code
@@ -182,9 +184,7 @@ class Program(Group):
             return error.exit_code
         except (KeyboardInterrupt, click.Abort, asyncio.CancelledError):
             return INTERRUPTED
-        except BrokenPipeError:
-            # Whoever reads has seen enough; the interpreter must not complain when it flushes at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except BrokenPipeError:  # whoever reads has seen enough
             return 0
         except Exception as error:
             if debug:
@@ -201,6 +201,14 @@ def _told(error: Exception, debug: bool) -> int:
     if isinstance(error, SessionRouterError):
         complain(str(error))
         return FAILED
+    if isinstance(error, OutputLost):
+        complain(spoken(f"The output could not be written ({error.strerror}); send it somewhere else.",
+                        f"输出写不出去（{error.strerror}）；请换个地方输出。"))  # fmt: skip
+        return FAILED
+    if isinstance(error, FileNotFoundError) and not _has_a_folder():
+        complain(spoken("The folder that this was started in is gone; change to one that is there.",
+                        "启动时所在的文件夹已经不在了；请换到一个存在的文件夹。"))  # fmt: skip
+        return FAILED
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename else ""
         complain(f"{name}{error.strerror or error}")
@@ -209,6 +217,14 @@ def _told(error: Exception, debug: bool) -> int:
     complain(text if debug else spoken(f"Something unforeseen happened ({text}). With --debug it shows where.",
                                        f"出了意料之外的错误（{text}）。加上 --debug 可看到出错的位置。"))
     return FAILED
+
+
+def _has_a_folder() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _usage(error: click.UsageError) -> str:

@@ -27,6 +27,7 @@ from session_router.cli.spoken import Both, language, spoken
 
 if TYPE_CHECKING:
     from session_router.config import Config
+    from storage.journal import JournalError
 
 SHOWN = 20
 """Complaints that are shown to a person; --json has the rest."""
@@ -71,6 +72,8 @@ def show(names: tuple[str, ...], messages: int | None, config_file: str | None, 
         from storage.journal import show as rebuilt
 
         found = rebuilt(path, messages=limit)
+        if found["complaintCount"] and not found["records"]:
+            raise _no_journal(path)
         return {**found, "configDifference": _difference(found["config"], config)}
 
     return _each(names, config_file, as_json, one, _shown)
@@ -111,10 +114,13 @@ def check(names: tuple[str, ...], config_file: str | None, as_json: bool) -> int
 @json_option
 def migrate(names: tuple[str, ...], config_file: str | None, as_json: bool) -> int:
     def one(path: Path, config: Config) -> dict[str, Any]:
+        from storage.journal import check as verified
         from storage.journal import migrate as migrated
         from storage.journal.names import id_of
 
         done = migrated(path)
+        if done.complaint_count and not done.changed and not verified(path)["records"]:
+            raise _no_journal(path)
         return {
             "id": id_of(path), "file": str(path), "changed": done.changed,
             "backup": None if done.backup is None else str(done.backup),
@@ -123,6 +129,16 @@ def migrate(names: tuple[str, ...], config_file: str | None, as_json: bool) -> i
         }  # fmt: skip
 
     return _each(names, config_file, as_json, one, _migrated)
+
+
+def _no_journal(path: Path) -> JournalError:
+    """The file holds something, and no record at all."""
+    from storage.journal import JournalForeign
+
+    return JournalForeign(spoken(
+        f"{path} is no session journal: none of its lines is a record. `session-router journal check` says why.",
+        f"{path} 不是会话日志：没有一行是记录。原因见 session-router journal check。",
+    ))  # fmt: skip
 
 
 def _each(names: tuple[str, ...], config_file: str | None, as_json: bool, one: Callable[[Path, Config], dict[str, Any]],

@@ -142,6 +142,31 @@ def test_what_is_not_there_is_a_sentence_beside_what_is(home: Home) -> None:
     assert "nowhere/x.jsonl" in json.loads(listed.stdout)["error"]
 
 
+@pytest.mark.parametrize("verb", ["show", "migrate"])
+def test_a_file_in_which_nothing_is_a_record_is_no_journal(home: Home, verb: str) -> None:
+    file = home.folder / "notes.jsonl"
+    file.write_text("first note\n[1, 2]\n{\n" * 9)
+    before = file.read_bytes()
+
+    done = home.run("journal", verb, "notes.jsonl")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: notes.jsonl is no session journal: none of its lines is a record.")
+    listed = home.run("journal", verb, "notes.jsonl", "--json")
+    assert (listed.returncode, json.loads(listed.stdout)["ok"]) == (1, False)
+    assert home.run("journal", "check", "notes.jsonl").returncode == 1
+    assert (file.read_bytes(), [each.name for each in home.folder.glob("notes*")]) == (before, ["notes.jsonl"])
+
+
+@pytest.mark.parametrize("verb", ["show", "check", "migrate"])
+def test_one_record_among_broken_lines_and_an_empty_file_are_journals(home: Home, verb: str) -> None:
+    (home.folder / "broken.jsonl").write_text("no record\n" * 5 + OLD)
+    (home.folder / "empty.jsonl").write_text("")
+
+    assert "no session journal" not in home.run("journal", verb, "broken.jsonl", "empty.jsonl").stderr
+    assert home.run("journal", verb, "empty.jsonl").returncode == 0
+
+
 @pytest.mark.parametrize("name", ["..", "/", "\x01", " "])
 def test_no_name_is_too_odd_for_a_sentence(home: Home, name: str) -> None:
     done = home.run("journal", "show", name)
