@@ -433,7 +433,9 @@ class Engine:
                 if lane.conversation is not None and lane.conversation.queue:
                     item = _Wake()  # the item itself is done, whatever goes wrong with what waited behind it
                     await self._take_queued(lane)
-                lane.tries = 0
+                if lane.tries:
+                    log.info("steps of %s/%s/%s are stored again", *lane.key)
+                    lane.tries = 0
             except BaseException as error:
                 lane.items.appendleft(item)
                 if not is_theirs(error):
@@ -458,8 +460,9 @@ class Engine:
         item = lane.items[0]
         if not isinstance(error, StoreError):
             log.error("a step failed and changed nothing: %s: %s", type(error).__name__, error, exc_info=error)
-        else:  # says in words what is wrong and what mends it
-            log.error("A step was not stored, and changed nothing. %s", error)
+        else:
+            if not lane.tries:  # says in words what is wrong and what mends it; once is enough
+                log.error("A step was not stored, and changed nothing. %s", error)
             if not isinstance(item, _Arrival):
                 lane.tries += 1
                 await self._pause(lane.tries)
@@ -485,7 +488,8 @@ class Engine:
             try:
                 return await work()
             except StoreError as error:
-                log.error("The store failed a running turn, which waits for it. %s", error)
+                if not tries:
+                    log.error("The store failed a running turn, which waits for it. %s", error)
                 tries += 1
                 await self._pause(tries)
 
