@@ -10,15 +10,18 @@ import json
 from msgspec.structs import replace
 
 from fsm.agent import Agent, in_room
-from fsm.conversation import Bound, Conversation, Key, Kind
+from fsm.conversation import Bound, Conversation, Key, Kind, Message
 from fsm.language.texts import say
-from fsm.language.titles import show_title
+from fsm.language.titles import one_line, show_title
 from fsm.ports import SessionInfo, SourceError, Store
 from fsm.sessions import Sessions, session_id_for
 from fsm.values import Value
 
 ACTIVE_SENDER_KEY = "active_xmpp_sender_session"
 """Key in ``state_meta``; an agent's own stands behind a colon, the bare one is that of older setups with one agent."""
+
+TITLE_CHARS = 60
+"""Characters of a message that stand for the title of a session without one."""
 
 
 class Binding(Value):
@@ -38,20 +41,22 @@ async def resolve(
     *,
     at: float,
     lang: str,
-    make_for: str = "",
-    title: str = "",
+    message: Message | None = None,
 ) -> Binding:
     """What a text in this conversation would talk to at ``at``.
 
-    With ``make_for`` (a message's ref) a session is made where none can be bound and the agent's rules
-    allow it, called ``title`` until it has one. A chosen session that has vanished is said, never silently replaced.
+    For a ``message`` a session is made where none can be bound and the agent's rules allow it, called by what it says
+    until it has a title. A chosen session that has vanished is said, never silently replaced.
     """
-    found = await _first(agent, key, now, sessions, at=at, lang=lang, make_for=make_for, title=title)
-    return replace(found, bound=await sessions.kept(found.bound)) if found.bound else found
+    found = await _first(agent, key, now, sessions, at=at, lang=lang, message=message)
+    if found.bound is None:
+        return found
+    bound = await sessions.kept(found.bound)
+    return found if bound is found.bound else replace(found, bound=bound)
 
 
 async def _first(
-    agent: Agent, key: Key, now: Conversation, sessions: Sessions, *, at: float, lang: str, make_for: str, title: str
+    agent: Agent, key: Key, now: Conversation, sessions: Sessions, *, at: float, lang: str, message: Message | None
 ) -> Binding:
     if now.manual is not None:
         try:
@@ -72,8 +77,7 @@ async def _first(
             # The most recent session may be in there: another one, or a new one, would be the wrong one unsaid.
             return Binding(None, "\n".join([say(lang, "sessions_unreadable"), *hidden]), unsure=True)
         if listing.sessions:
-            newest = listing.sessions[0]
-            return Binding(_bound(replace(newest, title=newest.title or title), "auto"))
+            return Binding(_bound(_titled(listing.sessions[0], message), "auto"))
     if agent.default_session:
         try:
             found = await sessions.find(agent.default_session)
@@ -82,16 +86,22 @@ async def _first(
         bound = _bound(found, "default") if found else Bound(agent.default_session, "default")
         if agent.may_see(key.sender, bound.source, bound.session):
             return Binding(bound)
-    if make_for and agent.make_sessions:
+    if message is not None and agent.make_sessions:
         # Without a title of its own: whoever keeps it makes one from what is said there.
         try:
-            made = await sessions.create(agent, key.sender, "", session_id=session_id_for(make_for), at=at)
+            made = await sessions.create(agent, key.sender, "", session_id=session_id_for(message.ref), at=at)
         except SourceError as error:
             return Binding(None, str(error))
         if made is not None:
-            return Binding(_bound(replace(made, title=made.title or title), "auto"))
+            return Binding(_bound(_titled(made, message), "auto"))
     text = say(lang, "no_session")
     return Binding(None, "\n".join([text, *(str(problem) for problem in problems)]))
+
+
+def _titled(session: SessionInfo, message: Message | None) -> SessionInfo:
+    if session.title or message is None:
+        return session
+    return replace(session, title=one_line(message.text)[:TITLE_CHARS])
 
 
 def _bound(session: SessionInfo, kind: Kind) -> Bound:

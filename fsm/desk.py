@@ -148,11 +148,7 @@ class Desk:
     async def binding(self, key: Key, now: Conversation, at: float, *, message: Message | None = None) -> Binding:
         """The session that a text would talk to now; ``message`` lets one be made for it."""
         lang = message.lang if message else now.lang or self.agent.language
-        return await resolve(
-            self.agent, key, now, self.sessions, at=at, lang=lang,
-            make_for=message.ref if message else "",
-            title=one_line(message.text)[:60] if message else "",
-        )  # fmt: skip
+        return await resolve(self.agent, key, now, self.sessions, at=at, lang=lang, message=message)
 
     async def hear(self, key: Key, inbound: Inbound, now: Conversation, at: float, *, waited: bool = False) -> Event:
         """What a message is in the state of now, with everything looked up that the step needs."""
