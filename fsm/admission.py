@@ -138,9 +138,10 @@ class Gatekeeper:
         who = _sender(message)
         if self.agent.limits.rate_limit <= 0 or self._counted(who, message.at):
             return False
-        # What ends a turn is what people need just then; it has a rate of its own.
-        stops = recognise(message.text, State.IDLE, self.agent.words).kind is Kind.STOP
-        return not (stops and self._counted(f"{who}\n/stop", message.at))
+        # What ends a turn, or what it waits for, is what people need just then; that has a rate of its own.
+        said = recognise(message.text, State.IDLE, self.agent.words)
+        needed = said.kind is Kind.STOP or said.command in ("allow", "deny")
+        return not (needed and self._counted(f"{who}\n/stop", message.at))
 
     def _counted(self, who: str, at: float) -> bool:
         """Count one more, unless that is too many."""

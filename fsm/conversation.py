@@ -77,6 +77,11 @@ class Message(Value):
     in_room: bool = False
 
     @property
+    def nick(self) -> str:
+        """Under which the sender is known in the room."""
+        return self.tag.removeprefix("[群聊]").strip().removesuffix(":") if self.in_room else ""
+
+    @property
     def tag_of_answer(self) -> str:
         """The channel alone: the agent's own line needs no nick."""
         return "[群聊]" if self.in_room else self.tag

@@ -72,8 +72,8 @@ from fsm.values import Value
 log = logging.getLogger("session_router.turn")
 
 
-ASK_CHARS = 300
-"""Characters of what an agent wants leave for, as a person gets to read it."""
+ASK_CHARS = 1_000
+"""Characters of what an agent wants leave for, as a person gets to read it: nobody is to allow what he has not seen."""
 
 current_call: ContextVar[str] = ContextVar("current_call", default="")
 """The name of the model call being made (``turn/number``), the same when a crash lets it be made
@@ -109,12 +109,14 @@ class Desk:
         self.gatekeeper = Gatekeeper(agent)
         self._labels = (agent.user_label, agent.label)
         self._prompts: dict[str, tuple[ChatMessage, ...]] = {}
+        self._talking: dict[str, Talks] = {}
+        """Who runs a turn, by its id: that one has to be told what is allowed, also when others are configured."""
         self._systems: dict[tuple[str, str], str] = {}
 
     def take_over(self, other: Desk) -> None:
         """Go on where another desk of the same agent stands: the prompts of running turns stay as they are, and
         the door remembers whom it has let in."""
-        self._prompts = other._prompts
+        self._prompts, self._talking = other._prompts, other._talking
         self.gatekeeper.recent, self.gatekeeper.room = other.gatekeeper.recent, other.gatekeeper.room
         self.gatekeeper.in_a_row, self.gatekeeper.told = other.gatekeeper.in_a_row, other.gatekeeper.told
 
@@ -263,6 +265,7 @@ class Desk:
     ) -> Asking:
         """The session's own agent runs the call; it has the context already, so it gets only what is new."""
         text = turn.exchange[-1].text if turn.exchange else turn.message.prompt
+        self._talking[turn.id] = agent
         gate = StreamGate(self.commands.names)
 
         def piece(so_far: str) -> None:
@@ -275,8 +278,7 @@ class Desk:
             if ask.over:
                 asked(PermissionLapsed(now(), turn=turn.id, call=turn.call, ask=ask.id))
             else:
-                what = one_line(" ".join([ask.what, ask.detail or ", ".join(ask.patterns)]))[:ASK_CHARS]
-                asked(PermissionAsked(now(), turn=turn.id, call=turn.call, ask=ask.id, what=make_inert(what)))
+                asked(PermissionAsked(now(), turn=turn.id, call=turn.call, ask=ask.id, what=_what(ask)))
 
         asking = await self._asking(
             turn,
@@ -303,7 +305,8 @@ class Desk:
 
     async def answer_ask(self, turn: Turn, ask: str, allow: bool) -> Literal["done", "gone", "failed"]:
         """Tell the session's agent whether it may, and say what came of it as :class:`PermissionAnswered` does."""
-        if (agent := self.sessions.agent_of(turn.bound)) is None:
+        agent = self._talking.get(turn.id) or self.sessions.agent_of(turn.bound)
+        if agent is None:
             return "gone"
         try:
             return "done" if await agent.answer(ask, allow) else "gone"
@@ -351,6 +354,7 @@ class Desk:
     def forget(self, turn: str) -> None:
         """The turn is over: its prompt is needed no more."""
         self._prompts.pop(turn, None)
+        self._talking.pop(turn, None)
 
     async def _call(
         self, messages: list[ChatMessage], session: str, show: Callable[[str], None] | None
@@ -403,6 +407,16 @@ class Desk:
     async def run(self, command: Command, ctx: CommandContext) -> Result:
         """Run one command; its changes are in ``ctx``."""
         return await self.commands.run(command, ctx)
+
+
+def _what(ask: PermissionAsk) -> str:
+    """What leave is asked for, on one line and inert; of a very long one both ends and how much is between them."""
+    text = " ".join([ask.what, ask.detail or ", ".join(ask.patterns)])
+    shown = one_line(" ⏎ ".join(text.splitlines()))
+    if len(shown) > ASK_CHARS:
+        ends = ASK_CHARS // 2
+        shown = f"{shown[:ends]} [… +{len(shown) - 2 * ends} …] {shown[-ends:]}"
+    return make_inert(shown)
 
 
 def _call_id(turn: Turn) -> str:

@@ -262,7 +262,7 @@ def _say_what_is_asked(now: Conversation, event: EngineCommandGiven) -> Outcome:
 def tell_the_outcome(now: Conversation, event: PermissionAnswered, limits: Limits) -> Outcome:
     """What has come of an answer to the agent: only now can the person be told."""
     lang, ask = event.message.lang if event.message else "", event.ask
-    text = say(lang, "allowed" if event.allow else "denied")
+    text = say(lang, "allowed" if event.allow else "denied", what=ask.what)
     if event.outcome != "done":
         text = say(lang, "ask_over", what=ask.what)
     if now.turn is not None and ask in now.turn.requests and event.outcome == "failed":
@@ -541,7 +541,9 @@ def put_the_ask(now: Conversation, event: PermissionAsked, limits: Limits) -> Ou
     others = tuple(ask for ask in turn.requests if ask.id != event.ask)
     turn = replace(turn, requests=(*others, Ask(event.ask, number, event.what)))
     now = replace(now, turn=turn, asked=max(now.asked, number))
-    now, send = _tell(now, turn.message, say(turn.message.lang, "ask", what=event.what, number=number))
+    text = say(turn.message.lang, "ask", what=event.what, number=number)
+    # Where several people are, each has requests and numbers of his own.
+    now, send = _tell(now, turn.message, f"{turn.message.nick}: {text}" if turn.message.in_room else text)
     return now, (send,)
 
 
@@ -566,11 +568,12 @@ def ask_again(now: Conversation, event: BackoffOver, limits: Limits) -> Outcome:
 
 def apologise(now: Conversation, event: ModelFailed, limits: Limits) -> Outcome:
     turn = _turn(now)
-    key = {"source": "context_unreadable", "vanished": "turn_vanished", "away": "turn_away"}.get(
-        event.kind, "model_failed"
-    )
+    key = {
+        "source": "context_unreadable", "vanished": "turn_vanished", "away": "turn_away", "aborted": "turn_aborted",
+    }.get(event.kind, "model_failed")  # fmt: skip
     text = say(turn.message.lang, key, title=show_title(turn.bound.title or turn.bound.session))
-    return _end(now, event.at, Disposition.FAILED, "why_model_failed", text)
+    reason = "why_aborted" if event.kind == "aborted" else "why_model_failed"
+    return _end(now, event.at, Disposition.FAILED, reason, text)
 
 
 def fail_quietly(now: Conversation, event: ModelFailed, limits: Limits) -> Outcome:

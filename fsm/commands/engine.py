@@ -127,8 +127,10 @@ async def deny(asked: Asked) -> Answer:
 
 
 def _number(asked: Asked) -> int | None:
-    # Too long to be one of ours, and longer ones Python does not read.
-    return int(asked.argument[:10]) if asked.argument else None
+    if not asked.argument:
+        return None
+    digits = asked.argument.lstrip("0")
+    return int(digits or "0") if len(digits) < 10 else 0  # longer ones are none of ours, as 0 is none
 
 
 ENGINE_COMMANDS: dict[str, Handler] = {

@@ -100,8 +100,6 @@ def _slash(whole: str, body: str, one_line: bool, words: Words) -> Recognised:
             return Recognised(Kind.UNMUTE)
         case "mute":
             return _mute(parse_duration(rest, words)) if rest else Recognised(Kind.MUTE)
-        case "allow" | "deny" if rest and not rest.isdecimal():
-            return _TEXT
     takes_argument = SLASH_COMMANDS.get(name)
     # An agent has slash commands of its own, and "/why is the sky blue" is a question: both are text.
     if takes_argument is None or (rest and not takes_argument):
@@ -117,6 +115,8 @@ def _engine_command(name: str, argument: str, words: Words) -> Recognised:
         argument, problem = (code, "") if code else (argument, "usage_lang")
     elif name in ("remember", "forget") and not argument:
         problem = f"usage_{name}"
+    elif name in ("allow", "deny") and argument and not argument.isdecimal():
+        problem = "usage_allow"  # as a text it would wait for the end of the turn, which waits for it
     return Recognised(Kind.ENGINE_COMMAND, command=name, argument=argument, problem=problem)
 
 

@@ -147,9 +147,11 @@ TEXTS: dict[str, tuple[str, str]] = {
     # -- engine commands
     "help": (
         "切换会话：切换到 名称 · 列表：/sessions · 新建：/new 标题 · 自动绑定：/auto\n"
-        "安静：/mute 30m · 恢复：/unmute · 停止：/stop · 状态：/status · 原因：/why · 语言：/lang zh|en",
+        "安静：/mute 30m · 恢复：/unmute · 停止：/stop · 状态：/status · 原因：/why · 语言：/lang zh|en\n"
+        "智能体要你同意时：/allow 编号 · /deny 编号",
         "Switch: /switch NAME, or “switch to session NAME” · list: /sessions · new: /new TITLE · automatic: /auto\n"
-        "Quiet: /mute 30m · speak again: /unmute · stop: /stop · state: /status · why: /why · language: /lang zh|en",
+        "Quiet: /mute 30m · speak again: /unmute · stop: /stop · state: /status · why: /why · language: /lang zh|en\n"
+        "When an agent asks for leave: /allow NUMBER · /deny NUMBER",
     ),
     "status": (
         "状态：{state}\n会话：{session}\n排队：{queue}\n静音：{muted}",
@@ -178,6 +180,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "nothing_asked": ("现在没有等待批准的请求。", "Nothing is waiting for permission."),
     "usage_mute": ("用法：/mute 30m（最长 24 小时）。", "Usage: /mute 30m (24 hours at most)."),
     "usage_lang": ("用法：/lang zh 或 /lang en。", "Usage: /lang zh or /lang en."),
+    "usage_allow": ("用法：/allow 编号，或 /deny 编号。", "Usage: /allow NUMBER or /deny NUMBER."),
     "usage_new": ("用法：/new 标题。", "Usage: /new TITLE."),
     "usage_remember": ("用法：/remember 内容。", "Usage: /remember TEXT."),
     "usage_forget": ("用法：/forget 名称。", "Usage: /forget NAME."),
@@ -196,8 +199,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         "Waiting for your answer:\n{asks}\nSay which: /allow NUMBER or /deny NUMBER.",
     ),
     "ask_over": (
-        "这件事已经不再等答复，你的答复没有用上：{what}",
-        "Nobody waits for an answer to this any more, so yours was not used: {what}",
+        "这件事现在不在等答复：{what}\n如果智能体还需要，会再问一次。",
+        "Nobody waits for an answer to this just now: {what}\nIf the agent still needs one, it asks again.",
     ),
     "ask_answered": ("对这件事的答复正在送给智能体：{what}", "An answer to this is on its way to the agent: {what}"),
     "ask_failed": (
@@ -205,12 +208,16 @@ TEXTS: dict[str, tuple[str, str]] = {
         "The agent has not confirmed your answer: {what}\n"
         "If it still waits, say it again: /allow {number} or /deny {number}.",
     ),
-    "allowed": ("好，已同意。", "All right, allowed."),
-    "denied": ("好，已拒绝。", "All right, refused."),
+    "allowed": ("好，已同意：{what}", "All right, allowed: {what}"),
+    "denied": ("好，已拒绝：{what}", "All right, refused: {what}"),
     # -- refusals
     "no_session": (
         "没有可用的会话。发送 /new 标题 新建一个，或检查会话来源（session-router doctor）。",
         "There is no session to talk to. Send /new TITLE to make one, or check the sources (session-router doctor).",
+    ),
+    "turn_aborted": (
+        "这一轮在智能体那边停了：在它自己的终端被停下，或者它要做的事被拒绝了。",
+        "The turn has ended over at the agent: it was stopped there, or something that it asked for was refused.",
     ),
     "turn_away": (
         "「{title}」的智能体现在联系不上，所以没有回答。等它恢复后请再说一次。",
@@ -293,6 +300,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "why_capped": ("达到命令轮数上限", "the command loop reached its limit"),
     "why_no_session": ("没有可用的会话", "there was no session to talk to"),
     "why_duplicate": ("同一条消息已经收到过", "the same message had come before"),
+    "why_aborted": ("这一轮在智能体那边停了", "the turn was ended over at the agent"),
     "why_not_allowed": ("发送者不在允许名单里", "the sender is not on the allowlist"),
     "why_unproven": ("房间没有给出发送者的真实地址，且名单不认昵称",
                      "the room does not show who the sender is, and a nick proves nothing"),

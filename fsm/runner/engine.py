@@ -43,6 +43,7 @@ from fsm.events import (
     EngineCommandGiven,
     Event,
     SessionFree,
+    StopSaid,
     TurnResumed,
 )
 from fsm.foreign import is_theirs
@@ -565,11 +566,15 @@ class Engine:
     async def _let_in(self, lane: _Lane, inbound: Inbound, receipt: Receipt) -> bool:
         """Answer a message; it is admitted by the step that answers it. False for one that came before."""
         now = lane.conversation or await self._load(lane)
-        if lane.key.agent in self._held:
+        held = lane.key.agent in self._held
+        event: Event | None = None
+        if not held or now.state is State.COMMAND_LOOPING:
+            event = await self.desks[lane.key.agent].hear(lane.key, inbound, now, self.clock.now())
+        if event is None or (held and not isinstance(event, (StopSaid, EngineCommandGiven))):
+            # A turn that is let come to its end may still be stopped, or be given what it waits for.
             if new := await self.commit(Change(lane.key, arrival=inbound)):
                 self._is_in(lane.key, inbound, receipt)
             return new
-        event = await self.desks[lane.key.agent].hear(lane.key, inbound, now, self.clock.now())
         return await self._take(lane, event, arrival=_Arrival(inbound, receipt))
 
     def _is_in(self, key: Key, inbound: Inbound, receipt: Receipt) -> None:

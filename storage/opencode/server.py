@@ -234,12 +234,14 @@ class OpenCodeServer:
         """Stop that call in OpenCode, where it is at it, and refuse what it wants leave for: also where it was another
         process that made the call. A turn of somebody else is left alone. Raises :class:`SourceError`."""
         prompt = Prompt(message_id(session_id, call_id), "", "", self._agent, None)
-        try:
-            session = await self._session(session_id)
-            if session is not None:
-                await Turn(self._api, session, prompt, self._asks, show=None, ask=None, on_retry=None).abandon()
-        except ApiFailure as failure:
-            raise failure.as_source_error() from None
+        # Not beside the next call: what stops this one would stop that one too.
+        async with self._talking.setdefault(session_id, asyncio.Lock()):
+            try:
+                session = await self._session(session_id)
+                if session is not None:
+                    await Turn(self._api, session, prompt, self._asks, show=None, ask=None, on_retry=None).abandon()
+            except ApiFailure as failure:
+                raise failure.as_source_error() from None
 
     def asks(self) -> tuple[PermissionAsk, ...]:
         """What agents wait for leave for, oldest first."""

@@ -10,9 +10,11 @@ import pytest
 
 from fsm.agent import Agent
 from fsm.constants import Limits
+from fsm.desk import Desk
 from fsm.effects import Disposition
 from fsm.ports import Line, ModelError, Outgoing, PermissionAsk, Reply, SessionInfo, SourceError
 from fsm.runner import Receipt
+from fsm.sessions import Sessions
 from session_router import SessionRouter
 from storage.memory import MemoryStore
 
@@ -145,9 +147,9 @@ async def test_an_answer_without_a_number_allows_nothing_where_two_things_are_as
         assert here.agent.answers == []
 
         await here.says("/deny 2")
-        assert await here.told.next() == "All right, refused."
+        assert (await here.told.next()).startswith("All right, refused: bash")
         await here.says("/allow")
-        assert await here.told.next() == "All right, allowed."
+        assert (await here.told.next()).startswith("All right, allowed: bash")
         assert here.agent.answers == [("p2", False), ("p1", True)]
         await here.ends("done")
 
@@ -173,7 +175,7 @@ async def test_a_second_answer_while_the_first_is_on_its_way_is_not_for_what_is_
         assert not first.done.done(), "nobody knows yet what has come of it"
 
         on_its_way.set()
-        assert await here.told.next() == "All right, allowed."
+        assert (await here.told.next()).startswith("All right, allowed: bash")
         assert here.agent.answers == [("p1", True)]
 
 
@@ -204,9 +206,7 @@ async def test_what_is_asked_no_more_is_not_told_as_allowed() -> None:
         here.agent.takes_answers = gone
         receipt = await here.says("/allow")
 
-        assert await here.told.next() == (
-            "Nobody waits for an answer to this any more, so yours was not used: bash ls"
-        )
+        assert (await here.told.next()).startswith("Nobody waits for an answer to this just now: bash ls\n")
         assert await receipt.done is Disposition.REPLIED
         await here.says("/allow")
         assert await here.told.next() == "Nothing is waiting for permission."
@@ -233,7 +233,7 @@ async def test_an_answer_that_the_agent_does_not_take_can_be_given_again(error: 
         )
         here.agent.takes_answers = here.agent._takes
         await here.says("/deny")
-        assert await here.told.next() == "All right, refused."
+        assert (await here.told.next()).startswith("All right, refused: bash")
         assert here.agent.answers == [("p1", False)]
 
 
@@ -252,7 +252,7 @@ async def test_what_has_come_of_an_answer_is_told_also_after_the_end_of_the_turn
         await here.ends("done")
 
         on_its_way.set()
-        assert await here.told.next() == "All right, allowed."
+        assert (await here.told.next()).startswith("All right, allowed: bash")
         assert await receipt.done is Disposition.REPLIED
 
 
@@ -268,7 +268,7 @@ async def test_what_a_failed_call_has_asked_is_over_until_the_next_one_asks_it()
 
         assert "/allow 1" in await here.asked("p1", "ls"), "the same request has the same number"
         await here.says("/allow")
-        assert await here.told.next() == "All right, allowed."
+        assert (await here.told.next()).startswith("All right, allowed: bash")
         assert here.agent.answers == [("p1", True)]
 
 
@@ -301,3 +301,60 @@ async def test_a_call_that_is_stopped_before_it_is_made_again_is_abandoned_under
         assert await here.told.next() == "Stopped."
         await here.router.engine.drain()
         assert here.agent.abandoned == [(WORK.id, here.agent.calls[0])]
+
+
+# -- what the person sees, and when he may answer ---------------------------------------------------
+
+
+async def test_nobody_allows_what_he_has_not_seen() -> None:
+    async with place() as here:
+        await here.begins()
+        assert "echo a ⏎ touch b" in await here.asked("p1", "echo a\ntouch b")
+        told = await here.asked("p2", "echo " + "x" * 3_000 + " && rm -rf ~")
+        assert "bash echo xxx" in told
+        assert "[… +2022 …]" in told
+        assert "xxx && rm -rf ~\n" in told
+
+
+async def test_an_answer_is_taken_while_turns_are_only_let_come_to_their_end() -> None:
+    async with place() as here:
+        await here.begins()
+        await here.asked("p1", "ls")
+        here.router.engine.hold()
+        await here.says("/allow")
+        assert await here.told.next() == "All right, allowed: bash ls"
+        later = await here.says("and then?")
+        await here.ends("done")
+        assert here.agent.answers == [("p1", True)]
+        assert not later.done.done(), "that is for whoever takes it up next"
+
+
+async def test_an_answer_gets_through_also_where_somebody_has_written_too_much() -> None:
+    async with place(rate_limit=1) as here:
+        await here.begins()
+        await here.asked("p1", "ls")
+        assert (await here.says("hello?")).disposition is Disposition.REFUSED
+        await here.told.next()
+        await here.says("/allow 1")
+        assert await here.told.next() == "All right, allowed: bash ls"
+
+
+async def test_an_agent_that_is_configured_anew_is_answered_where_it_runs() -> None:
+    async with place() as here:
+        await here.begins()
+        await here.asked("p1", "ls")
+        another = AtWork()
+        here.router.engine.seat(
+            Desk(here.router.agent, Sessions((another,), here.router.store), NoModel())
+        )
+        await here.says("/allow")
+        assert await here.told.next() == "All right, allowed: bash ls"
+        assert (here.agent.answers, another.answers) == ([("p1", True)], [])
+
+
+async def test_a_turn_that_was_ended_over_at_the_agent_is_told_as_that() -> None:
+    async with place() as here:
+        receipt = await here.begins()
+        here.agent.ends.set_exception(ModelError("stopped over there", kind="aborted", retryable=False))
+        assert (await here.told.next()).startswith("The turn has ended over at the agent")
+        assert (await receipt.done, receipt.reason) == (Disposition.FAILED, "why_aborted")

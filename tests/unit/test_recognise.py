@@ -309,7 +309,8 @@ def test_engine_commands_with_an_argument(text: str, command: str, argument: str
 @pytest.mark.parametrize(
     ("text", "problem"),
     [("/lang", "usage_lang"), ("/lang fr", "usage_lang"), ("/remember", "usage_remember"),
-     ("/remember …", "usage_remember"), ("/forget", "usage_forget")],
+     ("/remember …", "usage_remember"), ("/forget", "usage_forget"), ("/allow everything", "usage_allow"),
+     ("/deny -1", "usage_allow"), ("/allow ²", "usage_allow")],
 )  # fmt: skip
 def test_an_engine_command_that_lacks_its_argument_says_what_is_wrong(text: str, problem: str) -> None:
     got = read(text)
@@ -322,7 +323,7 @@ def test_an_engine_command_that_lacks_its_argument_says_what_is_wrong(text: str,
     ["/compact", "/init now", "/", "/ help", "//help", "/why is the sky blue?", "/help\nme", "/newsletter",
      "help", "记住",
      "记住了", "记住了吗？", "记住…", "remember that", "remember the milk", "我记住了", "/usr/bin/help",
-     "/unmute me", "/allow everything", "/deny -1", "/allow ²"],
+     "/unmute me"],
 )  # fmt: skip
 def test_other_slash_words_and_half_phrases_are_text(text: str) -> None:
     assert read(text).kind is Kind.TEXT
