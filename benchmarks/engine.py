@@ -205,6 +205,8 @@ def _made_for(value: Any, number: int) -> Any:
             return _renamed(value, number)
         case Enum() | None | bool() | int() | float():
             return value
+        case _ if callable(value):  # who hears of a failure
+            return value
         case frozenset():
             return frozenset(_made_for(part, number) for part in value)
         case tuple() if hasattr(value, "_fields"):  # a named tuple

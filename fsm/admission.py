@@ -101,8 +101,9 @@ class Gatekeeper:
         if (answered := self.in_a_row.get(channel)) is not None:
             answered.discard(message_id)
 
-    def known_before(self, message: Inbound, look: Admission) -> None:
-        """``look`` let in what had been let in before: it counts against nothing."""
+    def take_back(self, message: Inbound, look: Admission) -> None:
+        """``look`` let in what had been let in before, or what could not be recorded and comes again: it counts against
+        nothing."""
         if look.counted:
             self.not_answered(message.channel, message.id)
         if (times := self.recent.get(who := _sender(message))) and look.verdict is Verdict.ANSWER:

@@ -49,6 +49,10 @@ class StoreError(SessionRouterError):
     """The engine's store cannot be opened, read or written; nothing was changed."""
 
 
+class ConversationUnreadable(StoreError):
+    """What is stored of one conversation means nothing. The others are well, and asking again does not help."""
+
+
 class ModelError(SessionRouterError):
     """A model call failed. ``str()`` may hold provider internals: log it, never send it.
 
@@ -378,8 +382,9 @@ class Store(Protocol):
         """Write a change. False where its ``arrival`` is a message that is known already: nothing else of
         it is written then. An arrival is ``running`` unless the change settles it otherwise."""
 
-    def commit_soon(self, change: Change) -> None:
-        """As ``commit``, for what may be lost with the process; a failure goes to the log."""
+    def commit_soon(self, change: Change, failed: Callable[[StoreError], None]) -> None:
+        """As ``commit``, for what nobody waits for and may be lost with the process; ``failed`` hears of it where it
+        could not be written."""
 
     async def open_work(self) -> OpenWork: ...
 

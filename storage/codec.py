@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from fsm.conversation import Conversation, Key
-from fsm.ports import StoreError
+from fsm.ports import ConversationUnreadable, StoreError
 
 _write = msgspec.json.Encoder().encode
 _read = msgspec.json.Decoder(Conversation).decode
@@ -53,7 +53,7 @@ def encode(key: Key, conversation: Conversation) -> str:
 
 
 def decode(key: Key, data: str | bytes) -> Conversation:
-    """The conversation of a stored row. Raises :class:`StoreError`, naming the key, for an unreadable one."""
+    """The conversation of a stored row. Raises :class:`ConversationUnreadable`, naming the key."""
     try:
         return _read(data)
     except msgspec.ValidationError as error:
@@ -80,8 +80,8 @@ def decode_readable(rows: Iterable[tuple[Key, str]]) -> tuple[dict[Key, Conversa
     return found, unreadable
 
 
-def _unreadable(key: Key, why: str) -> StoreError:
-    return StoreError(
+def _unreadable(key: Key, why: str) -> ConversationUnreadable:
+    return ConversationUnreadable(
         f"The stored conversation {_name(key)} cannot be read ({why}). "
         "Delete its row from the table conversations to begin that conversation anew."
     )

@@ -6,7 +6,7 @@ It keeps what it holds when it is closed, so opening the same object again plays
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import asdict, replace
@@ -104,8 +104,12 @@ class MemoryStore:
         self._apply(change, data)
         return True
 
-    def commit_soon(self, change: Change) -> None:
-        self._apply(change, _checked(change))
+    def commit_soon(self, change: Change, failed: Callable[[StoreError], None]) -> None:
+        try:
+            self._check_open()
+            self._apply(change, _checked(change))
+        except StoreError as error:
+            failed(error)
 
     async def commit_many(self, changes: Sequence[Change]) -> None:
         self._check_open()

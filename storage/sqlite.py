@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -194,10 +194,14 @@ class SqliteStore:
         work, writes = _job(change)
         return await self._do(work, writes=writes)
 
-    def commit_soon(self, change: Change) -> None:
+    def commit_soon(self, change: Change, failed: Callable[[StoreError], None]) -> None:
+        def done(job: asyncio.Future[bool]) -> None:
+            if not job.cancelled() and isinstance(error := job.exception(), Exception):
+                failed(error if isinstance(error, StoreError) else StoreError(explain(error, self.path)))
+
         if self._commits is not None:
             work, writes = _job(change)
-            self._commits.submit(work, writes=writes).add_done_callback(_log_failure)
+            self._commits.submit(work, writes=writes).add_done_callback(done)
 
     async def commit_many(self, changes: Sequence[Change]) -> None:
         """As :meth:`commit`, for each of them in order, in one transaction: all or none."""
@@ -353,11 +357,6 @@ def _is_new(raw: sqlite3.Connection, arrival: Row) -> bool:
     agent, channel, name = arrival[:3]
     raw.execute(_REPEAT, (channel, name, agent))
     return False
-
-
-def _log_failure(done: asyncio.Future[bool]) -> None:
-    if not done.cancelled() and (error := done.exception()) is not None:
-        log.error("What was delivered could not be marked so, and may be sent again: %s", error)
 
 
 def _writes(change: Change) -> Iterator[tuple[str, str, Row]]:

@@ -59,7 +59,9 @@ class Delivery:
         return self._channels.get((agent, "*"))
 
     def owe(self, outgoing: Outgoing) -> None:
-        """Deliver a text as soon as those before it are out."""
+        """Deliver a text as soon as those before it are out; one that is on its way is left alone."""
+        if outgoing.id in self._by_id:
+            return
         address = (outgoing.key.agent, outgoing.channel, outgoing.to)
         line = self._lines.get(address)
         if line is None:

@@ -54,6 +54,7 @@ from fsm.ports import (
     Change,
     Channel,
     Clock,
+    ConversationUnreadable,
     Inbound,
     InboxRow,
     KeptLine,
@@ -162,6 +163,8 @@ class Engine:
         self._seen, self._watch, self._owned = seen, watch, owns
         self._held: frozenset[str] = frozenset()
         self._leaving: set[str] = set()
+        self._refused = False
+        """The store has refused something since it last took anything."""
         self._lanes: dict[Key, _Lane] = {}
         self._cache: OrderedDict[Key, Conversation] = OrderedDict()
         self._receipts: dict[tuple[Key, str], Receipt] = {}
@@ -188,7 +191,17 @@ class Engine:
         await self.store.open()
         self.started_at = self.clock.now()
         self.open = True
-        await self._take_up(frozenset(self.desks))
+        try:
+            await self._take_up(frozenset(self.desks))
+        except BaseException:
+            self.open = False
+            self._leaving.update(self.desks)
+            await stopped(self.tasks.cancel_all())
+            for agent in self.desks:
+                self._let_go(agent, "the engine did not start")
+            self._leaving.clear()
+            await self.store.close()
+            raise
         if ticking:
             self._ticker = asyncio.create_task(self.timers.run())
 
@@ -204,6 +217,9 @@ class Engine:
         def is_theirs(key: Key) -> bool:
             return key.agent in agents and self._owns(key)
 
+        for key, conversation in work.turns:
+            if is_theirs(key) and conversation.turn is not None and (mark := PARKED + conversation.turn.id) in parked:
+                await self.store.set_meta(mark, None)
         for key, due, started in work.overdue:
             if key in in_turns or not is_theirs(key):
                 continue
@@ -224,10 +240,8 @@ class Engine:
             known |= {(key, waiting) for waiting in conversation.queue}
             if conversation.turn is not None:
                 known.add((key, conversation.turn.message.id))
-                mark = PARKED + conversation.turn.id
-                if mark in parked:
-                    await self.store.set_meta(mark, None)
-                self._post(key, _Fact(TurnResumed(now, turn=conversation.turn.id, parked=mark in parked)))
+                left = PARKED + conversation.turn.id in parked
+                self._post(key, _Fact(TurnResumed(now, turn=conversation.turn.id, parked=left)))
             self._post(key, _Wake())
         for key, fact in untold:
             if is_theirs(key):
@@ -241,7 +255,12 @@ class Engine:
         self.desks.update(desks)
         self.channels.update(channels)
         self._held -= desks.keys()
-        await self._take_up(frozenset(desks))
+        try:
+            await self._take_up(frozenset(desks))
+        except BaseException:
+            for agent in desks:
+                await self.dismiss(agent)
+            raise
 
     def seat(self, desk: Desk) -> None:
         """Put another desk in the place of its agent's: other rules or another model from the next look on.
@@ -274,16 +293,24 @@ class Engine:
                     await self.changes()
         left = [lane for key, lane in self._lanes.items() if key.agent == agent]
         await stopped(self.tasks.cancel([lane.job for lane in left if lane.job is not None]))
-        self._leaving.discard(agent)
         await self._park({agent})
+        self._let_go(agent, f"the agent {agent} is not served here any more")
         del self.desks[agent]
         for address in [address for address in self.channels if address[0] == agent]:
             del self.channels[address]
+        self._leaving.discard(agent)
+
+    def _let_go(self, agent: str, why: str) -> None:
+        """Forget everything of an agent whose work has been stopped; the store has it. Whoever waits hears ``why``."""
+        self.delivery.drop(agent)
+        self._turns.drop(agent)
+        for key in [key for key in self._lanes if key.agent == agent]:
+            self._abandon(self._lanes[key])
         for key in [key for key in self._cache if key.agent == agent]:
             del self._cache[key]
         self._rooms.drop(agent)
         for waiting in [waiting for waiting in self._receipts if waiting[0].agent == agent]:
-            self._receipts.pop(waiting).fail(SessionRouterError(f"the agent {agent} is not served here any more"))
+            self._receipts.pop(waiting).fail(SessionRouterError(why))
         self._turns.drop_sessions(agent)
 
     def _owns(self, key: Key) -> bool:
@@ -379,7 +406,7 @@ class Engine:
         """As ``receive``, without waiting: messages are taken in the order of these calls."""
         if not self.open:
             raise SessionRouterError("the engine is not running; call start() first")
-        if agent not in self.desks:
+        if agent not in self.desks or agent in self._leaving:
             raise SessionRouterError(f"the agent {agent} is not served here")
         receipt = Receipt()
         self._post(Key(agent, inbound.channel, inbound.sender), _Arrival(inbound, receipt))
@@ -401,6 +428,8 @@ class Engine:
     # -- mailboxes -------------------------------------------------------------------------------
 
     def _post(self, key: Key, item: _Item) -> None:
+        if self._leaving and key.agent in self._leaving:
+            return  # whoever serves it next finds what there is in the store
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key, conversation=self._cache.get(key))
@@ -434,16 +463,25 @@ class Engine:
                 if lane.conversation is not None and lane.conversation.queue:
                     item = _Wake()  # the item itself is done, whatever goes wrong with what waited behind it
                     await self._take_queued(lane)
-                if lane.tries:
-                    log.info("steps of %s/%s/%s are stored again", *lane.key)
-                    lane.tries = 0
+                lane.tries = 0
+                if self._refused:
+                    self._refused = False
+                    log.info("steps are stored again")
             except BaseException as error:
                 lane.items.appendleft(item)
                 if not is_theirs(error):
                     if isinstance(error, asyncio.CancelledError):
                         self._abandon(lane)
                     raise
-                await self._went_wrong(lane, error)
+                try:
+                    await self._went_wrong(lane, error)
+                except BaseException:  # not once more with what has led here
+                    if lane.items and isinstance(first := lane.items.popleft(), _Arrival):
+                        first.receipt.fail(SessionRouterError("the message could not be taken in"))
+                    self._abandon(lane)
+                    raise
+        if self._lanes.get(lane.key) is not lane:
+            return None  # it was given up meanwhile
         del self._lanes[lane.key]
         if lane.conversation is not None:
             self._cache[lane.key] = lane.conversation
@@ -459,25 +497,33 @@ class Engine:
         taken up at the next start."""
         self.counts["step_failed"] += 1
         item = lane.items[0]
-        if not isinstance(error, StoreError):
-            log.error("a step failed and changed nothing: %s: %s", type(error).__name__, error, exc_info=error)
-        else:
-            if not lane.tries:  # says in words what is wrong and what mends it; once is enough
-                log.error("A step was not stored, and changed nothing. %s", error)
+        refused = isinstance(error, StoreError) and not isinstance(error, ConversationUnreadable)
+        if refused:
+            self._say_refused(error)
             if not isinstance(item, _Arrival):
                 lane.tries += 1
                 await self._pause(lane.tries)
                 return
+        elif isinstance(error, StoreError):
+            log.error("A message or a fact cannot be worked on. %s", error)
+        else:
+            log.error("a step failed and changed nothing: %s: %s", type(error).__name__, error, exc_info=error)
         lane.items.popleft()
         match item:
             case _Arrival(inbound=inbound, receipt=receipt):
-                if not isinstance(error, StoreError):
+                if not refused:
                     await self._fail(lane, inbound, receipt=receipt)
                 receipt.fail(error if isinstance(error, SessionRouterError) else SessionRouterError(str(error)))
             case InboxRow():
                 await self._fail(lane, item.message)
             case _:
                 pass
+
+    def _say_refused(self, error: BaseException) -> None:
+        """Once, however much is tried again: it says in words what is wrong and what mends it."""
+        if not self._refused:
+            self._refused = True
+            log.error("A step was not stored, and changed nothing; whatever waits for it is tried again. %s", error)
 
     async def _pause(self, tries: int) -> None:
         await self.clock.sleep_until(self.clock.now() + STORE_PAUSES[min(tries, len(STORE_PAUSES)) - 1])
@@ -489,8 +535,7 @@ class Engine:
             try:
                 return await work()
             except StoreError as error:
-                if not tries:
-                    log.error("The store failed a running turn, which waits for it. %s", error)
+                self._say_refused(error)
                 tries += 1
                 await self._pause(tries)
 
@@ -552,15 +597,20 @@ class Engine:
             receipt.resolve(None, look.reason)
             return
         if look.verdict is Verdict.CONTEXT and not inbound.edited:
-            await self._keep_as_context(lane, inbound)
+            if kept := await self._as_context(lane, inbound):
+                await self.commit(Change(key, lines=kept))
             receipt.resolve(None, look.reason)
             return
-        if look.verdict is Verdict.ANSWER:
-            new = await self._let_in(lane, inbound, receipt)
-        else:
-            new = await self._turn_away(lane, inbound, receipt, look)
+        try:
+            if look.verdict is Verdict.ANSWER:
+                new = await self._let_in(lane, inbound, receipt)
+            else:
+                new = await self._turn_away(lane, inbound, receipt, look)
+        except BaseException:
+            desk.gatekeeper.take_back(inbound, look)
+            raise
         if not new:
-            desk.gatekeeper.known_before(inbound, look)
+            desk.gatekeeper.take_back(inbound, look)
             self._settled(key, Settle(inbound.id, Disposition.DUPLICATE, "why_duplicate"), receipt)
 
     async def _let_in(self, lane: _Lane, inbound: Inbound, receipt: Receipt) -> bool:
@@ -592,25 +642,25 @@ class Engine:
             limit = limits.rate_limit if look.reason == "why_too_many" else limits.message_chars
             text = say(message.lang, look.reason.removeprefix("why_"), chars=len(inbound.text), limit=limit)
             effects.insert(0, Send(f"{message.ref}.refused", inbound.channel, inbound.reply_to, text, inbound.id))
+        change = self._change(key, now, now, effects)
+        kept = await self._as_context(lane, inbound) if look.keep else ()
         # Nobody will answer it: enough to know it by.
-        change = replace(self._change(key, now, now, effects), arrival=_shortened(inbound, REFUSED_CHARS))
+        change = replace(change, arrival=_shortened(inbound, REFUSED_CHARS), lines=(*change.lines, *kept))
         if not await self.commit(change):
             return False
         self._is_in(key, inbound, receipt)
-        if look.keep:
-            await self._keep_as_context(lane, inbound)
         self._pay(key, now, now, effects)
         return True
 
-    async def _keep_as_context(self, lane: _Lane, inbound: Inbound) -> None:
+    async def _as_context(self, lane: _Lane, inbound: Inbound) -> tuple[KeptLine, ...]:
         """What is no message to answer may still be something that the model should know."""
         desk, now = self.desks[lane.key.agent], await self._load(lane)
         bound = (await desk.binding(lane.key, now, self.clock.now())).bound
-        if bound is not None:
-            ref = f"{lane.key.agent}/{inbound.channel}/{inbound.id}"
-            text = _shortened(inbound, desk.agent.limits.message_chars).text
-            line = Line("user", text, inbound.at, desk.tag(inbound), ref)
-            await self.commit(Change(lane.key, lines=(KeptLine(bound.session, line),)))
+        if bound is None:
+            return ()
+        ref = f"{lane.key.agent}/{inbound.channel}/{inbound.id}"
+        text = _shortened(inbound, desk.agent.limits.message_chars).text
+        return (KeptLine(bound.session, Line("user", text, inbound.at, desk.tag(inbound), ref)),)
 
     async def _hear(self, lane: _Lane, inbound: Inbound, *, waited: bool = False) -> None:
         desk, now = self.desks[lane.key.agent], lane.conversation
@@ -766,7 +816,7 @@ class Engine:
         self._rooms.take(room, then, effect.seconds)
 
         async def tell() -> None:
-            for other, fact in await self._untold(room):
+            for other, fact in await self.until_stored(lambda: self._untold(room)):
                 self._post(other, _Fact(fact))
 
         self.tasks.spawn(tell)
@@ -815,10 +865,22 @@ class Engine:
 
     def _write_marks(self) -> None:
         marks, self._marks = self._marks, []
-        if marks:
-            self.touch("commit", "before")
-            self.store.commit_soon(Change(marks[0].key, delivered=tuple(mark.id for mark in marks)))
-            self.touch("commit", "after")
+        if not marks:
+            return
+
+        def failed(error: StoreError) -> None:
+            self._marks += marks
+            self._say_refused(error)
+            if self.open:
+                self.tasks.spawn(mark_again)
+
+        async def mark_again() -> None:
+            await self._pause(1)
+            self._write_marks()
+
+        self.touch("commit", "before")
+        self.store.commit_soon(Change(marks[0].key, delivered=tuple(mark.id for mark in marks)), failed)
+        self.touch("commit", "after")
 
     def _undelivered(self, outgoing: Outgoing, final: bool) -> None:
         if not self.open:

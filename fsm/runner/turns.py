@@ -16,6 +16,7 @@ from fsm.conversation import Key, Turn
 from fsm.desk import commands_done, dump_outcome, load_outcome
 from fsm.effects import AnswerAsk, RunCommands
 from fsm.events import CommandsDone, Event, ModelFailed, PermissionAnswered, Result, SessionFree
+from fsm.foreign import is_theirs
 from fsm.language.redact import redact
 from fsm.language.texts import say
 from fsm.owed import JOURNAL
@@ -155,7 +156,7 @@ class Turns:
         """The work of a turn ended without an outcome. Whoever ends a turn takes it off the list first; anything
         else, somebody's own cancelling for one, is a failed call, or the turn would wait for its whole time."""
         engine = self._engine
-        if isinstance(error, GeneratorExit) or not engine.open:
+        if not engine.open or (isinstance(error, GeneratorExit) and not is_theirs(error)):
             return
         current = asyncio.current_task()
         if not any(job.task is current for job in self._jobs.get(turn.id, ())):

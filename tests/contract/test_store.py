@@ -234,7 +234,7 @@ async def test_of_many_commits_of_one_arrival_exactly_one_counts(store: Store) -
 
 async def test_what_is_committed_soon_is_there_after_the_next_commit(store: Store) -> None:
     await store.commit(Change(HMO, sends=(Outgoing("o1", HMO, "xmpp", "hmo", "hi"),)))
-    store.commit_soon(Change(HMO, delivered=("o1",)))
+    store.commit_soon(Change(HMO, delivered=("o1",)), failed=pytest.fail)
     await store.set_meta("k", "v")
     assert (await store.open_work()).sends == []
 

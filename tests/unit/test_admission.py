@@ -77,7 +77,7 @@ def test_a_refusal_that_came_before_is_not_the_one_that_is_told() -> None:
     first, second, third = (Inbound("xmpp", ALICE, "hi", id, 0.0, ALICE) for id in "abc")
     door.look(first)
 
-    door.known_before(second, look := door.look(second))
+    door.take_back(second, look := door.look(second))
 
     assert look.tell
     assert door.look(third).tell
