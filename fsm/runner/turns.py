@@ -120,6 +120,8 @@ class Turns:
             asking = await desk.ask(key, turn, now, show, lambda asked: self._post(key, asked, ()))
         except BaseException as error:
             self._failed(key, turn, error)
+            if is_theirs(error):
+                return None
             raise
         engine.touch("model", "after")
         if engine.observer is not None:
@@ -174,6 +176,8 @@ class Turns:
             done = await self._run_commands(key, effect)
         except BaseException as error:
             self._failed(key, effect.turn, error)
+            if is_theirs(error):
+                return None
             raise
         return self._engine.tasks.last(self._post, key, done, ())
 

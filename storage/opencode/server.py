@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -234,8 +234,9 @@ class OpenCodeServer:
         """Stop that call in OpenCode, where it is at it, and refuse what it wants leave for: also where it was another
         process that made the call. A turn of somebody else is left alone. Raises :class:`SourceError`."""
         prompt = Prompt(message_id(session_id, call_id), "", "", self._agent, None)
-        # Not beside the next call: what stops this one would stop that one too.
-        async with self._talking.setdefault(session_id, asyncio.Lock()):
+        lock = self._talking.setdefault(session_id, asyncio.Lock())
+        # The next call has to wait, or what stops this one would stop that one too.
+        async with nullcontext() if lock.locked() else lock:
             try:
                 session = await self._session(session_id)
                 if session is not None:
