@@ -1,4 +1,4 @@
-"""Sources, channels and bridges are other people's code: whatever it raises must not end what called it."""
+"""Sources, channels, bridges and commands are other people's code: whatever it raises must not end what called it."""
 
 from __future__ import annotations
 

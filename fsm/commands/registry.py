@@ -24,6 +24,7 @@ from typing import Any, get_args, get_origin
 from fsm.agent import Agent
 from fsm.conversation import Bound, Command, Conversation, Key, Message
 from fsm.events import Choice, Opening, Result
+from fsm.foreign import is_theirs
 from fsm.language.inert import make_inert, spellings
 from fsm.language.texts import say
 from fsm.sessions import Sessions
@@ -172,7 +173,8 @@ class Registry:
         )
 
     async def run(self, command: Command, ctx: CommandContext) -> Result:
-        """Run one command; a result too long for the model is cut, and says so. Never raises but for cancellation."""
+        """Run one command; a result too long for the model is cut, and says so. Never raises but
+        where the task is cancelled or Ctrl-C ends the process."""
         result = await self._run(command, ctx)
         text = _fitting(result.text, command.name, ctx)
         ctx.spent += len(text)
@@ -195,7 +197,10 @@ class Registry:
             if _first_time(command.name, ctx):
                 text += say(ctx.lang, "usage", usage=registered.usage)
             return Result(command, text, ok=False)
-        except Exception:
+        except BaseException as error:
+            # An argument parser in a command raises SystemExit; that must not end everybody's process.
+            if not (is_theirs(error) or isinstance(error, (SystemExit, GeneratorExit))):
+                raise
             log.exception("command %s failed", command.name)
             return Result(command, say(ctx.lang, "command_failed", name=command.name), ok=False)
 

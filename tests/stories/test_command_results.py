@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+from typing import NoReturn
+
+import pytest
+
 from fsm.commands.registry import RESULT_CHARS, ROUND_CHARS, CommandContext
+from fsm.conversation import Command
+from fsm.language.texts import say
 from session_router.scenario.story import Bot
 
 
@@ -71,3 +79,60 @@ def test_a_name_without_end_is_not_said_back_whole(bot: Bot) -> None:
     alice.says("来")
     assert alice.hears() == ["好"]
     assert len(read_by_the_model(bot)) < 2_000
+
+
+class Panics(BaseException):
+    """What a library in another language raises."""
+
+
+def parse_arguments() -> NoReturn:
+    argparse.ArgumentParser().parse_args(["--unknown"])
+    raise AssertionError
+
+
+def raiser(error: BaseException) -> NoReturn:
+    raise error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [None, Panics("at the disco"), BaseExceptionGroup("both", [Panics()]), GeneratorExit(), asyncio.CancelledError()],
+    ids=lambda error: type(error).__name__ if error else "SystemExit",
+)
+def test_whatever_a_command_raises_is_a_failed_command_and_the_turn_goes_on(
+    bot: Bot, error: BaseException | None
+) -> None:
+    @bot.commands.command()
+    async def boom(ctx: CommandContext) -> str:
+        """Fails in its own way."""
+        raiser(error) if error is not None else parse_arguments()
+
+    alice = bot.person("alice")
+    bot.answers("##boom##\n##current_session##", "没成")
+    alice.says("来")
+    assert alice.hears() == ["没成"]
+    first, second = read_by_the_model(bot).removeprefix("（系统）命令结果：\n").split("\n\n")
+    assert first == say("zh", "command_failed", name="boom")
+    assert "天气机器人" in second
+
+
+def test_ctrl_c_within_a_command_is_no_failure_of_the_command(bot: Bot) -> None:
+    contexts: list[CommandContext] = []
+
+    @bot.commands.command()
+    async def look(ctx: CommandContext) -> str:
+        """Keeps the context of a turn."""
+        contexts.append(ctx)
+        return ""
+
+    @bot.commands.command()
+    async def boom(ctx: CommandContext) -> str:
+        """Is interrupted."""
+        raise KeyboardInterrupt
+
+    alice = bot.person("alice")
+    bot.answers("##look##", "好")
+    alice.says("来")
+    running = bot.commands.run(Command("boom", None), contexts[0])
+    with pytest.raises(KeyboardInterrupt):
+        running.send(None)
