@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+from contextlib import suppress
 
 import click
 
 from session_router.cli.conventions import WRONG, Command, Option, Problem, config_option, run
 from session_router.cli.spoken import Both, environ
+
+
+def _take_no_more_signals() -> None:
+    """From here to the end of the process: one that comes when the loop has let go of them would kill it."""
+    loop = asyncio.get_running_loop()
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        if (number := getattr(signal, name, None)) is not None:
+            with suppress(NotImplementedError):  # Windows
+                loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
 
 
 @click.command(
@@ -47,7 +59,10 @@ def run_(ctx: click.Context, config_file: str | None, names: tuple[str, ...], lo
         return config
 
     async def serve() -> None:
-        await Service(read, names, environ()).run()
+        try:
+            await Service(read, names, environ()).run()
+        finally:
+            _take_no_more_signals()
 
     try:
         run(serve())

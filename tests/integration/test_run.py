@@ -172,6 +172,24 @@ def test_sighup_while_it_is_still_being_loaded_does_not_end_it(world: World) -> 
     assert (done.returncode, "no agent has a channel" in done.stderr) == (2, True), done.stderr
 
 
+def test_told_again_as_the_process_goes_it_ends_as_it_would_have(world: World) -> None:
+    world.config("")
+    code = (
+        "import atexit, os, signal, sys\n"
+        "def tell():\n"
+        "    for name in ('SIGHUP', 'SIGINT', 'SIGTERM'):\n"
+        "        os.kill(os.getpid(), getattr(signal, name))\n"
+        "atexit.register(tell)\n"
+        "from session_router.cli import main\n"
+        "sys.exit(main(['run']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=world.env, cwd=world.folder, text=True, capture_output=True, check=False
+    )
+
+    assert (done.returncode, "no agent has a channel" in done.stderr) == (2, True), done.stderr
+
+
 def test_a_wrong_config_at_sighup_changes_nothing(world: World) -> None:
     line = world.line("mohe")
     world.config("[agents.mohe]\nallow = ['alice']\n")
