@@ -13,6 +13,7 @@ from typing import TypeVar, cast
 from msgspec.structs import replace
 
 from fsm.agent import Agent
+from fsm.closing import close_all, closings_of
 from fsm.conversation import Bound, Kept
 from fsm.foreign import is_theirs
 from fsm.language.matching import match_sessions
@@ -117,9 +118,7 @@ class Sessions:
 
     async def close(self) -> None:
         """Let go of whatever the sources hold open."""
-        for source in self.sources:
-            if (close := getattr(source, "close", None)) is not None:
-                await close()
+        await close_all(closings_of(self.sources))
 
     async def list(self, agent: Agent, person: str) -> Listing:
         """Every session that ``person`` may see, most recently active first, then by id."""

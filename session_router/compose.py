@@ -14,6 +14,7 @@ from pathlib import Path
 from channels.console import Console, Status
 from fsm.agent import Agent
 from fsm.binding import Binding, resolve
+from fsm.closing import close_all
 from fsm.commands.engine import name_bound
 from fsm.conversation import Bound, Conversation, Key, State
 from fsm.desk import Desk
@@ -180,11 +181,9 @@ async def chat(
                 if console.ok:
                     await engine.rest_of(key)  # a turn that was left from last time has its answer, too
             finally:
-                await resuming.close()
-                await engine.close()
+                await close_all([resuming.close, engine.close])
     finally:
-        await sessions.close()
-        await chosen.model.close()
+        await close_all([sessions.close, chosen.model.close])
     return console.ok
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+from fsm.closing import close_all
 from fsm.ports import StoreError
 from fsm.sessions import Sessions
 from session_router.clock import SystemClock
@@ -32,8 +33,7 @@ async def reading(config: Config) -> AsyncIterator[tuple[SqliteStore | None, Ses
         try:
             yield store, sessions
         finally:
-            await sessions.close()
-            await lines.close()
+            await close_all([sessions.close, lines.close])
 
 
 @contextmanager

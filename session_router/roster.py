@@ -7,8 +7,10 @@ import logging
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fsm.closing import close_all, closings_of
 from fsm.ports import Channel, Inbound, SessionRouterError, SessionSource
 from fsm.runner import Engine
 from session_router.channel_makers import ChannelState, Made, Making, make_all
@@ -342,17 +344,13 @@ class Roster:
 
     async def close(self) -> None:
         """Let go of everything, once the engine is closed."""
-        await self.close_channels(drain=False)
         for agent in self.served.values():
             self._models.release(agent.settings.model)
             self._old_sources += agent.desk.sessions.sources
-            agent.holds.close()
-        await self._models.close()
-        for source in dict.fromkeys(self._old_sources):
-            if (close := getattr(source, "close", None)) is not None:
-                await close()
-        if self._mirror is not None:
-            await self._mirror.close()
+        await close_all([
+            partial(self.close_channels, drain=False), *(agent.holds.close for agent in self.served.values()),
+            self._models.close, *closings_of([*dict.fromkeys(self._old_sources), self._mirror]),
+        ])  # fmt: skip
 
     async def close_ports(self) -> None:
         """Answer no call any more."""

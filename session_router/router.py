@@ -13,6 +13,7 @@ from types import TracebackType
 
 from fsm.agent import Agent
 from fsm.binding import Binding
+from fsm.closing import close_all, closings_of
 from fsm.commands.registry import Registry
 from fsm.conversation import Bound, Conversation, Key
 from fsm.desk import Bridge, Desk
@@ -101,12 +102,12 @@ class SessionRouter:
                 raise
 
     async def close(self) -> None:
-        """Stop; what is not done yet is taken up at the next start."""
-        await self.engine.close()
-        self._holds.close()
-        await self.sessions.close()
-        if (close := getattr(self.bridge, "close", None)) is not None:
-            await close()
+        """Stop; what is not done yet is taken up at the next start. Whatever cannot be closed keeps nothing else open.
+
+        Raises:
+            StoreError: the store could not be closed as it should.
+        """
+        await close_all([self.engine.close, self._holds.close, self.sessions.close, *closings_of([self.bridge])])
 
     async def __aenter__(self) -> SessionRouter:
         await self.start()

@@ -14,6 +14,7 @@ import signal
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal
 
+from fsm.closing import close_all
 from fsm.conversation import Conversation, Key
 from fsm.effects import Disposition
 from fsm.ports import Reply, SessionRouterError
@@ -90,9 +91,7 @@ class Service:
                 await self._unless_told_to_stop(self._reload())
             await self._drain()
         finally:
-            await self.roster.close_ports()
-            await self.engine.close()
-            await self.roster.close()
+            await close_all([self.roster.close_ports, self.engine.close, self.roster.close])
 
     async def _begin(self, wanted: Sequence[AgentConfig]) -> None:
         await self.roster.add(wanted)

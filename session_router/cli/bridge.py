@@ -189,6 +189,7 @@ async def _send_alone(config: Config, settings: AgentConfig, text: str, session_
 @asynccontextmanager
 async def _speaker(config: Config, settings: AgentConfig) -> AsyncIterator[Speaker]:
     """The agent with its sessions and an open store, beside an engine that may be running."""
+    from fsm.closing import close_all, closings_of
     from fsm.sessions import Sessions
     from session_router.cli_bridge import Speaker
     from session_router.compose import open_store
@@ -205,9 +206,7 @@ async def _speaker(config: Config, settings: AgentConfig) -> AsyncIterator[Speak
         sessions = Sessions(sources_of(config, store, agent.names), store)
         yield Speaker(agent, settings.all_rooms, sessions, mirror, alone=len(config.agents) == 1)
     finally:
-        if mirror is not None:
-            await mirror.close()
-        await store.close()
+        await close_all(closings_of([mirror, store]))
 
 
 @click.command(
