@@ -402,7 +402,8 @@ class Store(Protocol):
 
     async def conversations(
         self, agent: str | None = None, channel: str | None = None
-    ) -> Sequence[tuple[Key, Conversation]]: ...
+    ) -> Sequence[tuple[Key, Conversation]]:
+        """By key; one that cannot be read is left out and logged, for it must not hold up the others."""
 
     async def steps(self, turn: str) -> Sequence[StepRecord]: ...
 

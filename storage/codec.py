@@ -68,15 +68,15 @@ def decode(key: Key, data: str | bytes) -> Conversation:
         raise _unreadable(key, f"Invalid JSON: {error}") from error
 
 
-def decode_readable(rows: Iterable[tuple[Key, str]]) -> tuple[dict[Key, Conversation], list[StoreError]]:
-    """The conversations that can be read, in the order of the rows, and why the others cannot."""
+def decode_readable(rows: Iterable[tuple[Key, str]]) -> tuple[dict[Key, Conversation], dict[Key, StoreError]]:
+    """The conversations that can be read, and why the others cannot, each in the order of the rows."""
     found: dict[Key, Conversation] = {}
-    unreadable: list[StoreError] = []
+    unreadable: dict[Key, StoreError] = {}
     for key, data in rows:
         try:
             found[key] = decode(key, data)
         except StoreError as error:
-            unreadable.append(error)
+            unreadable[key] = error
     return found, unreadable
 
 

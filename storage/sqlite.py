@@ -174,7 +174,7 @@ class SqliteStore:
         """Those that there are, under the keys as given. One that cannot be read is left out and named
         in the log as an error, with its mend: it must not hold up the others at a start."""
 
-        def work(raw: sqlite3.Connection) -> tuple[dict[Key, Conversation], list[StoreError]]:
+        def work(raw: sqlite3.Connection) -> tuple[dict[Key, Conversation], dict[Key, StoreError]]:
             names = [_key(key) for key in keys]
             stored: dict[Row, str] = {}
             for first in range(0, len(names), KEYS_PER_QUERY):
@@ -220,7 +220,7 @@ class SqliteStore:
         mend. Its messages are still among the open ones."""
         open_messages = f"{_INBOX} WHERE {OPEN_MESSAGE} ORDER BY seq"
 
-        def work(raw: sqlite3.Connection) -> tuple[OpenWork, list[StoreError]]:
+        def work(raw: sqlite3.Connection) -> tuple[OpenWork, dict[Key, StoreError]]:
             rows = [(Key(*row[:3]), *row[3:]) for row in raw.execute(_TO_TAKE_UP)]
             turns, unreadable = decode_readable((key, data) for key, _, _, data in rows if data is not None)
             overdue = [
@@ -255,14 +255,21 @@ class SqliteStore:
     async def conversations(
         self, agent: str | None = None, channel: str | None = None
     ) -> Sequence[tuple[Key, Conversation]]:
+        """One that cannot be read is left out and named in the log as an error, with its mend."""
+        return list(_told(await self.all_conversations(agent, channel)).items())
+
+    async def all_conversations(
+        self, agent: str | None = None, channel: str | None = None
+    ) -> tuple[Mapping[Key, Conversation], Mapping[Key, StoreError]]:
+        """As :meth:`conversations`, with those that cannot be read, and why, for whoever tells a person."""
         asked = {"agent": agent, "channel": channel}
         wanted = {name: clean(value) for name, value in asked.items() if value is not None}
         where = " AND ".join(f"{name} = :{name}" for name in wanted) or "TRUE"
         sql = f"""SELECT agent, channel, sender, data FROM conversations WHERE {where}
                   ORDER BY agent, channel, sender"""
 
-        def work(raw: sqlite3.Connection) -> list[tuple[Key, Conversation]]:
-            return [(key := Key(*row[:3]), decode(key, row[3])) for row in raw.execute(sql, wanted)]
+        def work(raw: sqlite3.Connection) -> tuple[dict[Key, Conversation], dict[Key, StoreError]]:
+            return decode_readable((Key(*row[:3]), row[3]) for row in raw.execute(sql, wanted))
 
         return await self._do(work, writes=False)
 
@@ -392,10 +399,10 @@ def _writes(change: Change) -> Iterator[tuple[str, str, Row]]:
         yield "state_meta", *_meta(*pair)
 
 
-def _told(found: tuple[T, list[StoreError]]) -> T:
+def _told(found: tuple[T, Mapping[Key, StoreError]]) -> T:
     # Here and not inside the job, which may run twice.
     value, unreadable = found
-    for error in unreadable:
+    for error in unreadable.values():
         log.error("Left out: %s", error)
     return value
 

@@ -14,6 +14,7 @@ from session_router.cli.conventions import (
     Option,
     agent_of,
     agent_option,
+    complain,
     config_option,
     json_option,
     load_config,
@@ -149,8 +150,8 @@ def context(session_id: str, limit: int | None, agent_name: str | None, config_f
 @click.command(
     "conversations", cls=Command,
     says=Both(
-        "List the conversations and how each of them stands.\n\nExit code 1 when there is none.",
-        "列出所有对话及其当前状态。\n\n没有时退出码为 1。",
+        "List the conversations and how each of them stands.\n\nExit code 1 when there is none, or one cannot be read.",
+        "列出所有对话及其当前状态。\n\n没有对话或有读不出的对话时退出码为 1。",
     ),
     examples=("conversations", "conversations --json"),
 )
@@ -170,15 +171,19 @@ def conversations(config_file: str | None, as_json: bool) -> int:
 
         at, lang = SystemClock().now(), language()
 
-        async def look() -> list[tuple[Any, Any, Any]]:
+        async def look() -> tuple[list[tuple[Any, Any, Any]], list[Exception]]:
             async with reading(config) as (store, found):
                 if store is None:
                     no_store(config)
                 agents = {name: agent.to_agent() for name, agent in config.agents.items()}
                 bindings = Bindings(agents, found, at, lang)
-                return [(key, now, await bindings.of(key, now)) for key, now in await store.conversations()]
+                known, unreadable = await store.all_conversations()
+                rows = [(key, now, await bindings.of(key, now)) for key, now in known.items()]
+                return rows, list(unreadable.values())
 
-        rows = run(look())
+        rows, unreadable = run(look())
+    for error in unreadable:
+        complain(str(error))
     if as_json:
         print_json([
             {
@@ -191,8 +196,8 @@ def conversations(config_file: str | None, as_json: bool) -> int:
             }
             for key, now, bound in rows
         ])  # fmt: skip
-        return 0 if rows else FAILED
-    if not rows:
+        return 0 if rows and not unreadable else FAILED
+    if not rows and not unreadable:
         stop("There are no conversations yet. Begin one with: session-router chat",
              "还没有对话。用 session-router chat 开始一个。")  # fmt: skip
     for key, now, bound in rows:
@@ -204,7 +209,7 @@ def conversations(config_file: str | None, as_json: bool) -> int:
         if now.trail:
             parts.append(age(lang, at - now.trail[-1].at))
         click.echo(f"{key.agent} {key.channel} {key.sender}: {' · '.join(parts)}")
-    return 0
+    return FAILED if unreadable else 0
 
 
 @click.command(
@@ -264,12 +269,16 @@ def why(
 async def find_conversation(
     store: SqliteStore, channel: str, sender: str, agent: str | None
 ) -> tuple[Key, Conversation]:
-    """The one conversation of that channel and sender; ends the command where there is none, or several."""
-    found = [
-        (key, now)
-        for key, now in await store.conversations(channel=channel)
-        if key.sender == sender and agent in (None, key.agent)
-    ]
+    """The one conversation of that channel and sender; ends the command where there is none, or several.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    known, unreadable = await store.all_conversations(agent, channel)
+    for key, error in unreadable.items():
+        if key.sender == sender:
+            raise error
+    found = [(key, now) for key, now in known.items() if key.sender == sender]
     if not found:
         stop(f"There is no conversation of {sender} on {channel}. `session-router conversations` lists them.",
              f"没有 {sender} 在 {channel} 上的对话。用 session-router conversations 查看有哪些。")  # fmt: skip

@@ -107,6 +107,25 @@ def test_conversations_shows_how_each_stands(talked: Home) -> None:
     }  # fmt: skip
 
 
+def test_a_conversation_that_cannot_be_read_is_told_beside_those_that_can(talked: Home) -> None:
+    with closing(sqlite3.connect(talked.store)) as connection:
+        connection.execute(
+            "INSERT INTO conversations "
+            "SELECT agent, channel, 'xxm', state, busy, due, started, '{}x' FROM conversations"
+        )
+        connection.commit()
+
+    listed, as_json = talked.run("conversations"), talked.run("conversations", "--json")
+
+    assert (listed.returncode, as_json.returncode) == (1, 1)
+    assert listed.stdout.startswith("assistant console hmo: idle")
+    assert [each["sender"] for each in json.loads(as_json.stdout)] == ["hmo"]
+    for done in (listed, as_json, talked.run("why", "console", "xxm")):
+        assert "sender='xxm' cannot be read" in done.stderr
+        assert "Delete its row from the table conversations" in done.stderr
+    assert talked.run("why", "console", "hmo").returncode == 0
+
+
 def test_why_gives_every_message_its_reason(talked: Home) -> None:
     text = talked.run("why", "console", "hmo").stdout
     assert "“What is wrong?” → replied: the model answered" in text

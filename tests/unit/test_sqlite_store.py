@@ -374,12 +374,16 @@ async def test_unreadable_conversations_are_named_at_a_start_and_hold_up_nobody(
         named_by_open_work = caplog.messages.copy()
         caplog.clear()
         loaded = await store.load_many([owner, HMO, xxm])
+        named_by_load_many = caplog.messages.copy()
+        caplog.clear()
+        listed = await store.conversations("mohe", "xmpp")
 
     assert work.turns == [(xxm, Conversation(queue=("m2",)))]
     assert work.overdue == [(owner, 4.0, 0.0), (xxm, 5.0, 0.0)]
     assert [row.message.id for row in work.messages] == ["m1", "m2"]
     assert loaded == {owner: Conversation(count=1), xxm: Conversation(queue=("m2",))}
-    for said in (named_by_open_work, caplog.messages):
+    assert listed == [(owner, Conversation(count=1)), (xxm, Conversation(queue=("m2",)))]
+    for said in (named_by_open_work, named_by_load_many, caplog.messages):
         assert len(said) == 1
         assert "agent='mohe' channel='xmpp' sender='hmo' cannot be read" in said[0]
         assert "Delete its row from the table conversations" in said[0]
