@@ -58,7 +58,7 @@ def find_file(path: Path | str | None, environ: Mapping[str, str], folder: Path)
     """The config file: ``path``, else ``$SESSION_ROUTER_CONFIG``, else ``session-router.toml`` in
     ``folder``, else ``config.toml`` in :func:`config_folder`; None where there is none.
 
-    Raises :class:`ConfigError` where one that was named is not there.
+    Raises :class:`ConfigError` where one that was named is not there, or the first that is there is a folder.
     """
     for named, by in ((path, "--config"), (environ.get(FILE_VARIABLE), FILE_VARIABLE)):
         if named:
@@ -77,6 +77,9 @@ def find_file(path: Path | str | None, environ: Mapping[str, str], folder: Path)
     for file in (folder / FILE_NAME, config_folder(environ) / "config.toml"):
         if file.is_file():
             return file
+        if file.is_dir():
+            text = f"the config file {file} is a folder: rename or remove it, or name another file with --config"
+            raise ConfigError([Problem((), text)])
     return None
 
 

@@ -90,6 +90,18 @@ def test_a_file_that_was_named_and_is_not_there_is_an_error(desk: Desk, by: str)
     assert missing in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["session-router.toml", "xdg/session-router/config.toml"])
+def test_a_folder_in_the_place_of_the_file_is_said_and_not_passed_over(desk: Desk, name: str) -> None:
+    users = desk.folder / "xdg/session-router/config.toml"
+    users.parent.mkdir(parents=True)
+    if name == desk.file.name:
+        users.write_text("")  # must not be taken instead
+    (desk.folder / name).mkdir()
+    with pytest.raises(ConfigError, match="is a folder: rename or remove it, or name another") as caught:
+        desk.load(XDG_CONFIG_HOME=str(desk.folder / "xdg"))
+    assert str(desk.folder / name) in str(caught.value)
+
+
 def test_what_is_no_toml_is_refused_with_file_and_line(desk: Desk) -> None:
     error = desk.refuses('language = "zh"\nagents = = 2\n')
     assert str(desk.file) in str(error)
