@@ -220,8 +220,7 @@ class Turns:
         return commands_done(turn, results, ctx, self._engine.clock.now())
 
     async def _within(self, work: Coroutine[Any, Any, Result], seconds: float) -> Result | str:
-        """The outcome of ``work``, or the text to say instead: when it takes longer than that on the engine's
-        clock, or when it comes out as cancelled though nobody cancelled it (a library's own doing)."""
+        """The outcome of ``work``, or the text to say instead when it takes longer than that on the engine's clock."""
         task = asyncio.current_task()
         assert task is not None
         late = False
@@ -238,9 +237,6 @@ class Turns:
         except asyncio.CancelledError:
             if late and task.cancelling() == 1:
                 return "command_timed_out"
-            if not task.cancelling():
-                log.exception("a command cancelled itself")
-                return "command_failed"
             raise
         finally:
             self._engine.tasks.cancel([watchdog])
