@@ -203,16 +203,19 @@ class Deadline(NamedTuple):
 
 def deadlines(conversation: Conversation) -> tuple[Deadline, ...]:
     """Every deadline that the conversation carries, earliest first."""
-    shown = conversation.shown
-    if shown is None and conversation.turn is None and conversation.silence_due is None:
-        return ()  # at rest, as most of them are
+    shown, turn = conversation.shown, conversation.turn
+    if shown is None and conversation.silence_due is None:  # as with most of them
+        if turn is None or (turn.deadline is None and turn.retry_at is None):
+            return ()
+        if turn.deadline is not None and turn.retry_at is None:
+            return (Deadline(turn.deadline, turn.deadline_from or turn.started, "turn", turn.id),)
     found: list[Deadline] = []
     if shown is not None:
         found.append(Deadline(shown.deadline, shown.started, "selection", str(shown.number)))
     if conversation.silence_due is not None:
         started = conversation.silence_from if conversation.silence_from is not None else 0.0
         found.append(Deadline(conversation.silence_due, started, "silence", repr(conversation.silence_due)))
-    if (turn := conversation.turn) is not None:
+    if turn is not None:
         if turn.deadline is not None:
             found.append(Deadline(turn.deadline, turn.deadline_from or turn.started, "turn", turn.id))
         if turn.retry_at is not None:

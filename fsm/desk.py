@@ -156,6 +156,10 @@ class Desk:
         """What a message is in the state of now, with everything looked up that the step needs."""
         message = self.message(key, inbound, now, at, waited=waited)
         said = recognise(inbound.text, now.state, self.agent.words)
+        looping = now.state is State.COMMAND_LOOPING
+        if said.kind is Kind.TEXT and not looping:  # as most are
+            bound = await self.binding(key, now, at, message=message)
+            return TextArrived(at, message=message, binding=bound.bound, problem=bound.problem)
         if said.problem:
             return EngineCommandGiven(at, name=said.problem, answer=say(message.lang, said.problem), message=message)
         match said.kind:
@@ -166,7 +170,7 @@ class Desk:
                 return UnmuteAsked(at, message=message)
             case Kind.ENGINE_COMMAND:
                 return await self._engine_command(key, message, said.command, said.argument, now, at)
-            case _ if now.state is State.COMMAND_LOOPING:
+            case _ if looping:
                 return _while_busy(said, message, at)
             case Kind.SWITCH | Kind.LIST:
                 listing = await self.sessions.search(

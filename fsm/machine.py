@@ -165,18 +165,21 @@ class _Way:
     """Where it leads instead while a mute is ahead."""
     again: bool
     """The same event is answered once more, by the state that this leads to."""
+    names: tuple[str, str] | None
+    """What it did and on which event, for the trail; None where nothing happens."""
 
 
-def _way(row: Row, transitions: Sequence[Transition]) -> _Way:
+def _way(row: Row, event: type[Event], transitions: Sequence[Transition]) -> _Way:
     muted = transitions[0].dest if len(transitions) == 2 else None
-    return _Way(row.when, row, transitions[-1].dest, muted, isinstance(row.goes, Go) and row.goes.again)
+    names = (row.do.__name__, event.__name__) if row.do is not ignore else None
+    return _Way(row.when, row, transitions[-1].dest, muted, isinstance(row.goes, Go) and row.goes.again, names)
 
 
 def _ways(machine: Machine) -> dict[tuple[type[Event], str], tuple[_Way, ...]]:
     """The machine's transitions for each event and state, in the order in which they are tried."""
     return {
         (event, state.value): tuple(
-            _way(row, list(some))
+            _way(row, event, list(some))
             for row, some in groupby(
                 machine.events[event.__name__].transitions[state.value],
                 lambda transition: cast(_Reaction, transition.before[0]).row,
@@ -224,8 +227,8 @@ def step(
         effects.extend(owed)
         if seen is not None:
             seen(row)
-        if row.do is not ignore:
-            edges.append(Edge(event.at, row.do.__name__, type(event).__name__, before, after))
+        if (names := way.names) is not None:
+            edges.append(Edge(event.at, names[0], names[1], before, after))
         before = after
         if not way.again:
             break

@@ -82,6 +82,8 @@ def trim(text: str) -> str:
 
 def is_blank(text: str) -> bool:
     """Whether a text shows nothing."""
+    if text[:1].isascii() and text[:1].isalnum():  # at a glance
+        return False
     start = _UNSEEN_START.match(text)
     return start is not None and start.end() == len(text)
 

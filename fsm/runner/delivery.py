@@ -42,7 +42,7 @@ class Delivery:
         tasks: Tasks,
         delivered: Callable[[Outgoing], None],
         failed: Callable[[Outgoing, bool], None],
-        touch: Callable[[str, str], None],
+        touch: Callable[[str, str], None] | None,
     ) -> None:
         self._channels = channels
         self._tasks, self._delivered, self._failed, self._touch = tasks, delivered, failed, touch
@@ -126,7 +126,8 @@ class Delivery:
         try:
             while line.waiting and not line.held:
                 outgoing = line.waiting[0]
-                self._touch("send", "before")
+                if self._touch is not None:
+                    self._touch("send", "before")
                 try:
                     channel = self.channel(outgoing.key.agent, outgoing.channel)
                     if channel is None:
@@ -143,7 +144,8 @@ class Delivery:
                     line.waiting[0] = replace(outgoing, tries=outgoing.tries + 1)
                     self._failed(line.waiting[0], isinstance(error, DeliveryError) and error.final)
                     return
-                self._touch("send", "after")
+                if self._touch is not None:
+                    self._touch("send", "after")
                 self._delivered(outgoing)
                 line.waiting.popleft()
                 self._by_id.pop(outgoing.id, None)

@@ -58,7 +58,8 @@ class Tasks:
     def last(self, act: Callable[[*Arguments], None], *arguments: *Arguments) -> Job | None:
         """Do ``act`` as the last thing in a piece of work. Where it starts one other, that one is given back and has
         not begun: it is to be given back by the work itself, or else to :meth:`begin`. Several begin at once."""
-        self._held = held = list[Job]()
+        held: list[Job] = []
+        self._held = held
         try:
             act(*arguments)
             return held.pop() if len(held) == 1 else None

@@ -113,7 +113,8 @@ class Turns:
         self._typing(channel, turn, True)
         if turn.bound.kept == "journal":  # the model reads there what the turn before has said
             await engine.delivery.written(JOURNAL, turn.bound.session)
-        engine.touch("model", "before")
+        if engine.touch is not None:
+            engine.touch("model", "before")
         show = self._drafts(channel, turn) if channel is not None else None
         begun = now()
         try:
@@ -123,7 +124,8 @@ class Turns:
             if is_theirs(error):
                 return None
             raise
-        engine.touch("model", "after")
+        if engine.touch is not None:
+            engine.touch("model", "after")
         if engine.observer is not None:
             failure = asking.event.kind if isinstance(asking.event, ModelFailed) else ""
             engine.observer.model_called(key.agent, now() - begun, asking.reply, failure)
@@ -204,13 +206,13 @@ class Turns:
 
             await record("started", _json([command.name, command.argument]))
             ctx.place = f"{turn.call}.{index}"
-            self._engine.touch("command", "before")
+            self._engine.touched("command", "before")
             result = await self._within(desk.run(command, ctx), desk.agent.limits.command_timeout)
             if isinstance(result, str):
                 seconds = f"{desk.agent.limits.command_timeout:g}"
                 text = say(turn.message.lang, result, name=command.name, seconds=seconds)
                 result = Result(command, text, ok=False)
-            self._engine.touch("command", "after")
+            self._engine.touched("command", "after")
             await record("finished", dump_outcome(result, ctx))
             if command.known:
                 self._engine.counts["commands"] += 1
