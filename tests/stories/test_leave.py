@@ -71,6 +71,17 @@ class AtWork:
     async def _takes(self) -> bool:
         return True
 
+    def takes_its_time(self) -> asyncio.Event:
+        """Answers are on their way until the event is set."""
+        arrived = asyncio.Event()
+
+        async def takes() -> bool:
+            await arrived.wait()
+            return True
+
+        self.takes_answers = takes
+        return arrived
+
     def asks(self, name: str, what: str) -> None:
         self.tell(PermissionAsk(name, WORK.id, "bash", (), what))
 
@@ -156,13 +167,7 @@ async def test_an_answer_without_a_number_allows_nothing_where_two_things_are_as
 
 async def test_a_second_answer_while_the_first_is_on_its_way_is_not_for_what_is_asked_next() -> None:
     async with place() as here:
-        on_its_way = asyncio.Event()
-
-        async def takes() -> bool:
-            await on_its_way.wait()
-            return True
-
-        here.agent.takes_answers = takes
+        on_its_way = here.agent.takes_its_time()
         await here.begins()
         await here.asked("p1", "ls")
         first = await here.says("/allow")
@@ -239,13 +244,7 @@ async def test_an_answer_that_the_agent_does_not_take_can_be_given_again(error: 
 
 async def test_what_has_come_of_an_answer_is_told_also_after_the_end_of_the_turn() -> None:
     async with place() as here:
-        on_its_way = asyncio.Event()
-
-        async def takes() -> bool:
-            await on_its_way.wait()
-            return True
-
-        here.agent.takes_answers = takes
+        on_its_way = here.agent.takes_its_time()
         await here.begins()
         await here.asked("p1", "ls")
         receipt = await here.says("/allow")
