@@ -231,6 +231,8 @@ def _with(turn: Turn, ask: Ask) -> Turn:
 
 def _call_over(turn: Turn) -> Turn:
     """The call that made these requests has ended, and with it the waiting for an answer."""
+    if not turn.requests:  # as with most
+        return turn
     return replace(turn, requests=tuple(replace(ask, state="over") for ask in turn.requests))
 
 

@@ -214,14 +214,14 @@ class Engine:
         parked = {name for name, _ in await self.store.meta_with_prefix(PARKED)}
         overdue: list[Key] = []
 
-        def is_theirs(key: Key) -> bool:
+        def is_of_them(key: Key) -> bool:
             return key.agent in agents and self._owns(key)
 
         for key, conversation in work.turns:
-            if is_theirs(key) and conversation.turn is not None and (mark := PARKED + conversation.turn.id) in parked:
+            if is_of_them(key) and conversation.turn is not None and (mark := PARKED + conversation.turn.id) in parked:
                 await self.store.set_meta(mark, None)
         for key, due, started in work.overdue:
-            if key in in_turns or not is_theirs(key):
+            if key in in_turns or not is_of_them(key):
                 continue
             if due <= now or started > now:
                 overdue.append(key)
@@ -229,12 +229,12 @@ class Engine:
                 self.timers.add(due, key, "stored", "", started)
         await self._catch_up(overdue)
         for owed in work.sends:
-            if is_theirs(owed.key):
+            if is_of_them(owed.key):
                 self.delivery.owe(owed)
         known: set[tuple[Key, str]] = set()
         # Whoever had the session when the process died has it again; whoever waited for it still waits.
         for key, conversation in sorted(work.turns, key=lambda found: _standing(found[1])):
-            if not is_theirs(key):
+            if not is_of_them(key):
                 continue
             self._cache[key] = conversation
             known |= {(key, waiting) for waiting in conversation.queue}
@@ -244,10 +244,10 @@ class Engine:
                 self._post(key, _Fact(TurnResumed(now, turn=conversation.turn.id, parked=left)))
             self._post(key, _Wake())
         for key, fact in untold:
-            if is_theirs(key):
+            if is_of_them(key):
                 self._post(key, _Fact(fact))
         for row in work.messages:
-            if is_theirs(row.key) and (row.key, row.message.id) not in known:
+            if is_of_them(row.key) and (row.key, row.message.id) not in known:
                 self._post(row.key, row)
 
     async def adopt(self, desks: Mapping[str, Desk], channels: Mapping[tuple[str, str], Channel]) -> None:
