@@ -27,6 +27,11 @@ def _quoted(words: tuple[str, ...]) -> str:
     return ", ".join(f"'{word}'" for word in words)
 
 
+def _one_of(column: str, words: tuple[str, ...]) -> str:
+    """``IN``, written out: for more than two words SQLite makes a table of them, anew for each row that it checks."""
+    return " OR ".join(f"{column} = '{word}'" for word in words)
+
+
 OPEN_MESSAGE = f"disposition IN ({_quoted(INTERIM)})"
 """Said the same way in the index and in the query, or SQLite would not use the one for the other."""
 
@@ -52,7 +57,7 @@ CREATE TABLE inbox (
     nick TEXT NOT NULL, real_jid TEXT NOT NULL,
     mentioned INTEGER NOT NULL, own INTEGER NOT NULL, delayed INTEGER NOT NULL,
     edited INTEGER NOT NULL, bot INTEGER NOT NULL,
-    disposition TEXT NOT NULL CHECK (disposition IN ({_quoted(INTERIM + FINAL)})),
+    disposition TEXT NOT NULL CHECK ({_one_of("disposition", INTERIM + FINAL)}),
     reason TEXT NOT NULL, settled_at REAL,
     repeats INTEGER NOT NULL DEFAULT 0,  -- how often it was delivered again
     UNIQUE (channel, id, agent)

@@ -350,10 +350,12 @@ def _job(change: Change) -> tuple[Work[bool], bool]:
 
 def _arrival(key: Key, message: Inbound) -> Row:
     agent, channel, sender = _key(key)
+    # Plain numbers: what is not exactly one of SQLite's own types is looked up among the adapters first, and a bool
+    # there takes as long as its whole row.
     return (
         agent, channel, clean(message.id), sender, clean(message.sender), clean(message.text), message.at,
-        clean(message.reply_to), clean(message.nick), clean(message.real_jid), message.mentioned,
-        message.own, message.delayed, message.edited, message.bot, "running", "why_running", None,
+        clean(message.reply_to), clean(message.nick), clean(message.real_jid), int(message.mentioned),
+        int(message.own), int(message.delayed), int(message.edited), int(message.bot), "running", "why_running", None,
     )  # fmt: skip
 
 
@@ -373,7 +375,7 @@ def _writes(change: Change) -> Iterator[tuple[str, str, Row]]:
         data = encode(change.key, now)
         busy = now.turn is not None or bool(now.queue)
         yield "conversations", _SAVE, (
-            agent, channel, sender, now.state.value, busy, change.due, change.started, data,
+            agent, channel, sender, now.state.value, int(busy), change.due, change.started, data,
         )  # fmt: skip
     for out in change.sends:
         yield "outbox", _SEND, (
