@@ -48,6 +48,10 @@ class Admission(Value):
     counted: bool = False
 
 
+_WELCOME = Admission(Verdict.ANSWER)
+_COUNTED = Admission(Verdict.ANSWER, counted=True)
+
+
 @dataclass(slots=True)
 class Gatekeeper:
     """The door of one agent. Holds the counters that rate limit and bot budget need; a restart
@@ -94,7 +98,7 @@ class Gatekeeper:
             return Admission(Verdict.REFUSE, "why_too_long", tell=True)
         if self._too_many(message):
             return Admission(Verdict.REFUSE, "why_too_many", tell=self._is_to_be_told(message))
-        return Admission(Verdict.ANSWER, counted=counted)
+        return _COUNTED if counted else _WELCOME
 
     def not_answered(self, channel: str, message_id: str) -> None:
         """Nothing was said to that message: where a bot sent it, it takes no answer from the others."""
@@ -171,7 +175,8 @@ def _sender(message: Inbound) -> str:
 
 def bare(address: str) -> str:
     """An address without its resource, case folded; anything else folded as it is."""
-    return address.partition("/")[0].strip().casefold() if "@" in address.partition("/")[0] else address.strip()
+    first = address.partition("/")[0]
+    return first.strip().casefold() if "@" in first else address.strip()
 
 
 @lru_cache(maxsize=1024)

@@ -191,7 +191,7 @@ class Conversation(Value):
     asked: int = 0
 
 
-class Deadline(NamedTuple):
+class Deadline(Value, order=True):
     """Something that time will do to a conversation: ``kind`` is ``selection``, ``silence``,
     ``turn`` or ``backoff``; ``fence`` is what the event will carry."""
 

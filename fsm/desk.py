@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
-from typing import Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 from msgspec.structs import asdict, replace
 
@@ -74,6 +74,9 @@ log = logging.getLogger("session_router.turn")
 
 ASK_CHARS = 1_000
 """Characters of what an agent wants leave for, as a person gets to read it: nobody is to allow what he has not seen."""
+
+# Found once: in Python 3.11 the way to a member of an Enum is a long one.
+_TEXT, _LOOPING = Kind.TEXT, State.COMMAND_LOOPING
 
 current_call: ContextVar[str] = ContextVar("current_call", default="")
 """The name of the model call being made (``turn/number``), the same when a crash lets it be made
@@ -147,17 +150,19 @@ class Desk:
             in_room=room,
         )
 
-    async def binding(self, key: Key, now: Conversation, at: float, *, message: Message | None = None) -> Binding:
+    def binding(
+        self, key: Key, now: Conversation, at: float, *, message: Message | None = None
+    ) -> Coroutine[Any, Any, Binding]:
         """The session that a text would talk to now; ``message`` lets one be made for it."""
         lang = message.lang if message else now.lang or self.agent.language
-        return await resolve(self.agent, key, now, self.sessions, at=at, lang=lang, message=message)
+        return resolve(self.agent, key, now, self.sessions, at=at, lang=lang, message=message)
 
     async def hear(self, key: Key, inbound: Inbound, now: Conversation, at: float, *, waited: bool = False) -> Event:
         """What a message is in the state of now, with everything looked up that the step needs."""
         message = self.message(key, inbound, now, at, waited=waited)
         said = recognise(inbound.text, now.state, self.agent.words)
-        looping = now.state is State.COMMAND_LOOPING
-        if said.kind is Kind.TEXT and not looping:  # as most are
+        looping = now.state is _LOOPING
+        if said.kind is _TEXT and not looping:  # as most are
             bound = await self.binding(key, now, at, message=message)
             return TextArrived(at, message=message, binding=bound.bound, problem=bound.problem)
         if said.problem:
@@ -507,7 +512,7 @@ def language_of(text: str, default: str) -> str:
     """The language to answer in: Chinese where there is a Chinese character, English where there are
     words but none, the agent's own where there is neither. Slash commands are the same in every
     language, so ``/sessions`` tells nothing about who wrote it."""
-    if _CHINESE.search(text):
+    if not text.isascii() and _CHINESE.search(text):
         return "zh"
     if not text.lstrip().startswith("/") and _LATIN.search(text):
         return "en"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import final
 
 from fsm.conversation import Ask, Command, Message, Turn
 from fsm.ports import Line
@@ -24,9 +25,13 @@ class Disposition(Enum):
 
     @property
     def final(self) -> bool:
-        return self not in (Disposition.QUEUED, Disposition.RUNNING)
+        return self not in _INTERIM
 
 
+_INTERIM = (Disposition.QUEUED, Disposition.RUNNING)
+
+
+@final
 class Send(Value):
     """Deliver ``text``. ``id`` is the same at every try; ``message`` the inbound id that it answers."""
 
@@ -37,6 +42,7 @@ class Send(Value):
     message: str = ""
 
 
+@final
 class SendAgain(Value):
     """Deliver the text of that id again at ``at``; ``at`` None gives it up."""
 
@@ -44,6 +50,7 @@ class SendAgain(Value):
     at: float | None
 
 
+@final
 class Settle(Value):
     """Record what became of a message, with the reason in plain words (a key of the texts)."""
 
@@ -52,18 +59,21 @@ class Settle(Value):
     reason: str
 
 
+@final
 class WaitForSession(Value):
     """Tell the turn when no other turn runs on its session. Stands last among the effects of a step."""
 
     turn: Turn
 
 
+@final
 class AskModel(Value):
     """Call the model with the turn's prompt; the answer carries ``turn.id`` and ``turn.call``."""
 
     turn: Turn
 
 
+@final
 class RunCommands(Value):
     """Run these in order, each at most once ever, and report their results together."""
 
@@ -71,12 +81,14 @@ class RunCommands(Value):
     commands: tuple[Command, ...]
 
 
+@final
 class EndTurn(Value):
     """Cancel what still runs for the turn, clear its typing indicator and free its session."""
 
     turn: Turn
 
 
+@final
 class AbandonCall(Value):
     """Tell the session's agent that nobody waits for the turn's call any more: it may be at work on it all the same,
     above all where the process that had asked it was killed."""
@@ -84,6 +96,7 @@ class AbandonCall(Value):
     turn: Turn
 
 
+@final
 class KeepLine(Value):
     """Keep a line of a session that the session's own source cannot take."""
 
@@ -91,6 +104,7 @@ class KeepLine(Value):
     line: Line
 
 
+@final
 class Record(Value):
     """Add a step of a turn to the session's own journal. ``event`` is ``turn_start``, ``tool_call``,
     ``tool_result`` or ``turn_end``; ``id`` names the record for ever."""
@@ -103,6 +117,7 @@ class Record(Value):
     at: float
 
 
+@final
 class AnswerAsk(Value):
     """Tell the agent whether it may do what it asked leave for. What comes of it is the answer to ``message``."""
 
@@ -112,6 +127,7 @@ class AnswerAsk(Value):
     message: Message | None
 
 
+@final
 class TellRoom(Value):
     """A mute (``seconds``) or un-mute (None) holds for everybody in the room of ``message``."""
 
@@ -119,6 +135,7 @@ class TellRoom(Value):
     seconds: float | None
 
 
+@final
 class Count(Value):
     """Something worth counting happened (``stale``, ``empty_reply``, ``near_miss``, …)."""
 

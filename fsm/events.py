@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fsm.conversation import Ask, Bound, Command, Message
+from fsm.conversation import Ask, Bound, Command, Message, Turn
 from fsm.language.reply import Reading
 from fsm.ports import SessionInfo
 from fsm.values import Value
@@ -127,11 +127,18 @@ class TurnEvent(Event, kw_only=True):
 
     turn: str
 
+    def is_of(self, turn: Turn) -> bool:
+        """Whether it belongs to ``turn`` as that stands now."""
+        return self.turn == turn.id
+
 
 class CallEvent(TurnEvent, kw_only=True):
     """Belongs to the call of that number."""
 
     call: int
+
+    def is_of(self, turn: Turn) -> bool:
+        return self.turn == turn.id and self.call == turn.call
 
 
 class SessionFree(TurnEvent, kw_only=True):
@@ -205,6 +212,9 @@ class TurnExpired(TurnEvent, kw_only=True):
     """The turn's time is up; ``due`` is the deadline that has come."""
 
     due: float
+
+    def is_of(self, turn: Turn) -> bool:
+        return self.turn == turn.id and self.due == turn.deadline
 
 
 class TurnResumed(TurnEvent, kw_only=True):

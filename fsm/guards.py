@@ -6,7 +6,6 @@ from fsm.constants import Limits
 from fsm.conversation import Conversation
 from fsm.events import (
     Arrived,
-    CallEvent,
     CommandsDone,
     DeliveryFailed,
     Event,
@@ -19,11 +18,14 @@ from fsm.events import (
     SilenceExpired,
     SwitchAsked,
     TurnEvent,
-    TurnExpired,
     TurnResumed,
     UnmuteAsked,
 )
 from fsm.language.reply import ReadingKind
+
+# Looked up once: Python 3.11 takes as long to find a member of an Enum as all the rest of a guard takes.
+_SILENT, _COMMANDS = ReadingKind.SILENT, ReadingKind.COMMANDS
+_NOTHING = (ReadingKind.SILENT, ReadingKind.EMPTY)
 
 
 def is_muted(now: Conversation, at: float) -> bool:
@@ -36,12 +38,7 @@ def is_muted(now: Conversation, at: float) -> bool:
 
 def is_late(now: Conversation, event: TurnEvent, limits: Limits) -> bool:
     """Belongs to another turn, another call of this one, or a deadline that was moved."""
-    turn = now.turn
-    if turn is None or event.turn != turn.id:
-        return True
-    if isinstance(event, CallEvent):
-        return event.call != turn.call
-    return isinstance(event, TurnExpired) and event.due != turn.deadline
+    return now.turn is None or not event.is_of(now.turn)
 
 
 def is_of_another_list(now: Conversation, event: SelectionExpired, limits: Limits) -> bool:
@@ -98,11 +95,11 @@ def _owed(now: Conversation) -> bool:
 
 
 def chose_silence(now: Conversation, event: ModelReplied, limits: Limits) -> bool:
-    return event.reading.kind is ReadingKind.SILENT and not _owed(now)
+    return event.reading.kind is _SILENT and not _owed(now)
 
 
 def said_nothing(now: Conversation, event: ModelReplied, limits: Limits) -> bool:
-    return event.reading.kind in (ReadingKind.SILENT, ReadingKind.EMPTY)
+    return event.reading.kind in _NOTHING
 
 
 def owes_what_it_did_not_say(now: Conversation, event: ModelReplied, limits: Limits) -> bool:
@@ -115,7 +112,7 @@ def may_be_asked_again(now: Conversation, event: ModelReplied, limits: Limits) -
 
 
 def has_commands(now: Conversation, event: ModelReplied, limits: Limits) -> bool:
-    return event.reading.kind is ReadingKind.COMMANDS
+    return event.reading.kind is _COMMANDS
 
 
 # -- the course of a turn ------------------------------------------------------------------------

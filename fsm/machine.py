@@ -175,17 +175,19 @@ def _way(row: Row, event: type[Event], transitions: Sequence[Transition]) -> _Wa
     return _Way(row.when, row, transitions[-1].dest, muted, isinstance(row.goes, Go) and row.goes.again, names)
 
 
-def _ways(machine: Machine) -> dict[tuple[type[Event], str], tuple[_Way, ...]]:
-    """The machine's transitions for each event and state, in the order in which they are tried."""
+def _ways(machine: Machine) -> dict[str, dict[type[Event], tuple[_Way, ...]]]:
+    """The machine's transitions for each state and event, in the order in which they are tried."""
     return {
-        (event, state.value): tuple(
-            _way(row, event, list(some))
-            for row, some in groupby(
-                machine.events[event.__name__].transitions[state.value],
-                lambda transition: cast(_Reaction, transition.before[0]).row,
+        state.value: {
+            event: tuple(
+                _way(row, event, list(some))
+                for row, some in groupby(
+                    machine.events[event.__name__].transitions[state.value],
+                    lambda transition: cast(_Reaction, transition.before[0]).row,
+                )
             )
-        )
-        for event in EVENTS
+            for event in EVENTS
+        }
         for state in State
     }
 
@@ -194,6 +196,7 @@ check(TABLE)
 MACHINE = _compile(TABLE)
 _WAYS = _ways(MACHINE)
 _STATES = {state.value: state for state in State}
+_IDLE = State.IDLE  # the way to an Enum's member is a long one
 
 
 def step(
@@ -212,10 +215,10 @@ def step(
     """
     then = now
     before: str = now.state._value_  # ``value`` is a property in Python, and takes as long as a guard
-    effects: list[Effect] = []
-    edges: list[Edge] = []
+    effects: tuple[Effect, ...] = ()
+    edges: tuple[Edge, ...] = ()
     while True:
-        for way in _WAYS.get((type(event), before), ()):
+        for way in _WAYS[before].get(type(event), ()):
             guard = way.guard
             if guard is None or guard(then, event, limits):
                 break
@@ -224,19 +227,19 @@ def step(
         row = way.row
         after = way.if_muted if way.if_muted and is_muted(then, event.at) else way.to or before
         then, owed = row.do(then, event, limits)
-        effects.extend(owed)
+        effects += owed
         if seen is not None:
             seen(row)
         if (names := way.names) is not None:
-            edges.append(Edge(event.at, names[0], names[1], before, after))
+            edges += (Edge(event.at, names[0], names[1], before, after),)
         before = after
         if not way.again:
             break
     if not edges:
-        return now, tuple(effects)
+        return now, effects
     state = _STATES[after]
-    if state is State.IDLE and then.silence_due is not None:
+    if state is _IDLE and then.silence_due is not None:
         # A mute that has run out while its timer is still on the way: idle means not muted.
         then = replace(then, muted_until=None, silence_due=None, silence_from=None)
-    trail = (*then.trail, *edges)[-TRAIL_LENGTH:]
-    return replace(then, state=state, trail=trail), tuple(effects)
+    trail = (then.trail + edges)[-TRAIL_LENGTH:]
+    return replace(then, state=state, trail=trail), effects

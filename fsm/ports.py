@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Literal, Protocol, TypedDict, runtime_checkable
 
 from fsm.conversation import Conversation, Key
@@ -432,7 +432,7 @@ class Channel(Protocol):
     async def send(self, outgoing: Outgoing) -> None: ...
 
 
-@lru_cache(maxsize=256)
+@cache
 def is_a(kind: type, protocol: type) -> bool:
     """Whether objects of that kind can do what the protocol names. Remembered, for the paths that every message
     takes: Python looks through all names of both at each ``isinstance``, which takes as long as a step."""

@@ -57,6 +57,9 @@ from fsm.language.texts import duration, say, session_list
 from fsm.language.titles import show_title
 from fsm.ports import Line, SessionInfo
 
+# Found once: in Python 3.11 the way to a member of an Enum is a long one.
+_MODEL, _REPLIED = Phase.MODEL, Disposition.REPLIED
+
 Outcome = tuple[Conversation, tuple[Effect, ...]]
 
 
@@ -150,7 +153,7 @@ def _usage(turn: Turn, event: ModelReplied) -> dict[str, object]:
 
 def _ask(now: Conversation, turn: Turn) -> Outcome:
     """The next call of the turn."""
-    turn = replace(_call_over(turn), call=turn.call + 1, phase=Phase.MODEL, retry_at=None)
+    turn = replace(_call_over(turn), call=turn.call + 1, phase=_MODEL, retry_at=None)
     return replace(now, turn=turn), (AskModel(turn),)
 
 
@@ -353,6 +356,8 @@ def begin_turn(now: Conversation, event: Arrived, limits: Limits) -> Outcome:
 
 
 def _record_start(turn: Turn, at: float) -> tuple[Effect, ...]:
+    if turn.bound.kept != "journal":  # as most are
+        return ()
     message = turn.message
     data: dict[str, object] = {"id": turn.id, "role": "user", "content": message.text, "tag": message.tag}
     return _record(turn, "start", "turn_start", at, data)
@@ -466,7 +471,7 @@ def reply(now: Conversation, event: ModelReplied, limits: Limits) -> Outcome:
     now, effects = _end(
         now,
         event.at,
-        Disposition.REPLIED,
+        _REPLIED,
         "why_replied",
         reading.text,
         said=reading.text,

@@ -243,6 +243,8 @@ class Sessions:
         if owed:
             said = {(line.id, line.role) for line in found}
             found = [*found, *(line for line in owed if (line.id, line.role) not in said)]
+        if not found:  # nothing to merge, as with a session that only we know
+            return kept
         lines = [as_read_by(line, agent) for line in found]
         if kept:
             there = {line.id for line in lines if line.id}

@@ -27,10 +27,10 @@ def format_context(
     nobody can write a line in another's name.
     """
     kept: list[str] = []
-    room = max_chars
+    room, labels = max_chars, (user_label, agent_label)
     for line in reversed(lines):
         label = user_label if line.role == "user" else agent_label
-        text = quote_lines(line.text, (user_label, agent_label))
+        text = quote_lines(line.text, labels)
         text = f"{label}: {line.tag} {text}" if line.tag else f"{label}: {text}"
         if len(text) > room:
             if not kept and room > 0:

@@ -11,7 +11,6 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from fsm.language.commands import find_commands, parse_commands, stands_alone
@@ -28,6 +27,7 @@ from fsm.language.spans import (
     trim,
     trim_end,
 )
+from fsm.values import Value
 
 __all__ = ["Gate", "StreamGate", "Verdict", "gate"]
 
@@ -40,8 +40,7 @@ class Verdict(Enum):
     SEND = "send"
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(Value):
     """``text`` is what may be sent, empty unless the verdict is SEND; ``near_misses`` counts markers in it
     that do not act (in running text, in other letter case, with other underscores)."""
 
@@ -50,6 +49,7 @@ class Gate:
     near_misses: int = 0
 
 
+_SEND = Verdict.SEND  # found once: in Python 3.11 the way to a member of an Enum is a long one
 _BETWEEN = f"[{INVISIBLE}]*"
 _HEAD = re.compile(
     rf"[\s{INVISIBLE}]*{_BETWEEN.join('__')}{_BETWEEN}(?:({_BETWEEN.join('SILENT')})|{_BETWEEN.join('REPLY')})"
@@ -84,7 +84,7 @@ def gate(text: str) -> Gate:
     where reasoning was cut parts what stands before it from what stands behind it, as a line's end does.
     """
     if _is_plain(text):
-        return Gate(Verdict.SEND, text)
+        return Gate(_SEND, text)
     text, cuts = cut_reasoning(text)
     verdict, kept = _take_head(text, cuts)
     if verdict is not Verdict.SEND:

@@ -66,11 +66,13 @@ def base_prompt(
 ) -> tuple[ChatMessage, ...]:
     """System text (and memories), then the context with the new message. ``message`` is inert already."""
     lang = "zh" if agent.language == "zh" else "en"
-    history = make_inert(
-        format_context(
-            context, user_label=agent.user_label, agent_label=agent.label, max_chars=agent.limits.context_chars
+    history = ""
+    if context:
+        history = make_inert(
+            format_context(
+                context, user_label=agent.user_label, agent_label=agent.label, max_chars=agent.limits.context_chars
+            )
         )
-    )
     if memories:
         system = system + "\n\n" + memories
     text = f"{RECENT[lang]}\n{history}\n\n{NEW[lang]}\n{message}" if history else message
@@ -79,4 +81,5 @@ def base_prompt(
 
 def with_exchange(base: tuple[ChatMessage, ...], exchange: Sequence[Said]) -> list[ChatMessage]:
     """The prompt of a later call in the turn: the first one with what came since appended."""
-    return [*base, *({"role": said.role, "content": said.text} for said in exchange)]  # type: ignore[list-item]
+    later: list[ChatMessage] = [{"role": said.role, "content": said.text} for said in exchange]
+    return [*base, *later]

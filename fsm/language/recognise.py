@@ -55,6 +55,7 @@ class Recognised(Value):
 
 _TEXT = Recognised(Kind.TEXT)
 _HUGE = 10**9
+_WITH_SOMETHING_TO_END = (State.AWAITING_SELECTION, State.COMMAND_LOOPING)
 _KEEPS_ITS_END = frozenset({"new", "remember"})
 _SLASH = re.compile(r"/([a-z]+)(?:\s+(?=\S)|$)")
 
@@ -127,15 +128,15 @@ def _mute(seconds: float | None) -> Recognised:
 
 
 def _choice(said: str, state: State, grammar: _Grammar) -> Recognised | None:
+    if state not in _WITH_SOMETHING_TO_END:
+        return None
     if state is State.AWAITING_SELECTION:
         if found := grammar.number.fullmatch(said):
             digits = next(group for group in found.groups() if group is not None).lstrip("0") or "0"
             return Recognised(Kind.NUMBER, number=int(digits) if len(digits) < 10 else _HUGE)
         if said in grammar.cancel:
             return Recognised(Kind.CANCEL)
-    if state in (State.AWAITING_SELECTION, State.COMMAND_LOOPING) and said in grammar.stop:
-        return Recognised(Kind.STOP)
-    return None
+    return Recognised(Kind.STOP) if said in grammar.stop else None
 
 
 def _phrase(said: str, grammar: _Grammar, words: Words) -> Recognised | None:

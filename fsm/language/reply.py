@@ -38,6 +38,9 @@ class Reading(Value):
     said: str = ""
 
 
+_TEXT = ReadingKind.TEXT
+
+
 def read_reply(raw: str | None, *, known: Collection[str], taken_in: frozenset[str]) -> Reading:
     """Read what a model answered (None: it answered nothing).
 
@@ -46,13 +49,11 @@ def read_reply(raw: str | None, *, known: Collection[str], taken_in: frozenset[s
     run. Where other commands remain, those run; else the reply is text, with the echoes made inert.
     """
     gated = gate(raw or "")
-    if gated.verdict is Verdict.SILENT:
-        return Reading(ReadingKind.SILENT)
-    if gated.verdict is Verdict.EMPTY:
-        return Reading(ReadingKind.EMPTY)
     text, near = gated.text, gated.near_misses
+    if not text:
+        return Reading(ReadingKind.SILENT if gated.verdict is Verdict.SILENT else ReadingKind.EMPTY)
     if "#" not in text and "＃" not in text:
-        return Reading(ReadingKind.TEXT, text, (), near, (), text)
+        return Reading(_TEXT, text, (), near, (), text)
     found = parse_commands(text, known).commands
     run = tuple(command for command in found if canonical(command) not in taken_in)
     refused = tuple(canonical(command) for command in found if canonical(command) in taken_in)

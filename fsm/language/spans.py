@@ -82,7 +82,7 @@ def trim(text: str) -> str:
 
 def is_blank(text: str) -> bool:
     """Whether a text shows nothing."""
-    if text[:1].isascii() and text[:1].isalnum():  # at a glance
+    if (first := text[:1]).isascii() and first.isalnum():  # at a glance
         return False
     start = _UNSEEN_START.match(text)
     return start is not None and start.end() == len(text)

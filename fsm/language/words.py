@@ -199,5 +199,7 @@ def fold(text: str) -> str:
 
 def squeeze(folded: str) -> str:
     """One space for many, and none beside a character outside ASCII (``安静 30 分钟``)."""
-    single = " ".join(folded.split())
+    # The one white space that is printable is the space itself, so most texts are squeezed as they come.
+    is_single = folded.isprintable() and "  " not in folded
+    single = folded.strip() if is_single else " ".join(folded.split())
     return single if single.isascii() else _BESIDE_CHINESE.sub("", single)

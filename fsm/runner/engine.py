@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar, assert_never
+from typing import TypeVar, assert_never
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -69,7 +69,7 @@ from fsm.rows import Row
 from fsm.runner.delivery import Delivery
 from fsm.runner.expiry import expiry, overdue
 from fsm.runner.ledger import NOTHING, outgoing
-from fsm.runner.ledger import change as ledger_change
+from fsm.runner.ledger import change as change_of
 from fsm.runner.observer import Observer
 from fsm.runner.receipt import Receipt
 from fsm.runner.rooms import PREFIX, Room, RoomMutes
@@ -89,6 +89,10 @@ STARTUP_BATCH = 1_000
 
 PARKED = "parked:"
 """Begins the keys under which the store notes that a turn was left by a process that was told to stop."""
+
+# Found once: in Python 3.11 the way to a member of an Enum is a long one.
+_ANSWER, _CONTEXT, _DROP = Verdict.ANSWER, Verdict.CONTEXT, Verdict.DROP
+_NOT_ANSWERED = (Disposition.SILENT, Disposition.MUTED)
 
 REFUSED_CHARS = 1_000
 """Characters that are kept of a message that is not answered."""
@@ -330,7 +334,7 @@ class Engine:
                 for event in self._overdue(now):
                     then, owed = step(then, event, self.desks[key.agent].agent.limits, seen=self._seen)
                     effects.extend(owed)
-                changes.append(self._change(key, now, then, effects))
+                changes.append(change_of(key, now, then, effects, self.delivery.find))
                 paid.append((key, now, then, effects))
             await self.store.commit_many(changes)
             for key, now, then, effects in paid:
@@ -382,13 +386,12 @@ class Engine:
         """Tasks at work just now."""
         return len(self.tasks)
 
-    def changes(self) -> Coroutine[Any, Any, object]:
+    def changes(self) -> Awaitable[None]:
         """Await it to hear of the next thing that ends after this call."""
-        self.tasks.changed.clear()
-        return self.tasks.changed.wait()
+        return self.tasks.changes()
 
     def wake_waiters(self) -> None:
-        self.tasks.changed.set()
+        self.tasks.tell()
 
     # -- the way in ------------------------------------------------------------------------------
 
@@ -444,26 +447,26 @@ class Engine:
         while lane.items:
             item = lane.items.popleft()
             try:
-                match item:
-                    case _Arrival():
-                        await self._admit(lane, item.inbound, item.receipt)
-                    case _Fact():
-                        if lane.conversation is None:
-                            await self._load(lane)
-                        await self._take(lane, item.event, item.steps)
-                    case InboxRow():
+                if type(item) is _Arrival:
+                    await self._admit(lane, item)
+                elif type(item) is _Fact:
+                    if lane.conversation is None:
                         await self._load(lane)
-                        if lane.key.agent not in self._held:
-                            await self._hear(lane, item.message)
-                    case _Wake():
-                        stored = await self._load(lane)
-                        for event in self._overdue(stored):
-                            await self._take(lane, event)
-                        self._set_timers(lane.key, stored)
+                    await self._take(lane, item.event, item.steps)
+                elif type(item) is InboxRow:
+                    await self._load(lane)
+                    if lane.key.agent not in self._held:
+                        await self._hear(lane, item.message)
+                else:  # a _Wake
+                    stored = await self._load(lane)
+                    for event in self._overdue(stored):
+                        await self._take(lane, event)
+                    self._set_timers(lane.key, stored)
                 if lane.conversation is not None and lane.conversation.queue:
                     item = _Wake()  # the item itself is done, whatever goes wrong with what waited behind it
                     await self._take_queued(lane)
-                lane.tries = 0
+                if lane.tries:
+                    lane.tries = 0
                 if self._refused:
                     self._refused = False
                     log.info("steps are stored again")
@@ -510,10 +513,10 @@ class Engine:
             log.error("a step failed and changed nothing: %s: %s", type(error).__name__, error, exc_info=error)
         lane.items.popleft()
         match item:
-            case _Arrival(inbound=inbound, receipt=receipt):
+            case _Arrival():
                 if not refused:
-                    await self._fail(lane, inbound, receipt=receipt)
-                receipt.fail(error if isinstance(error, SessionRouterError) else SessionRouterError(str(error)))
+                    await self._fail(lane, item.inbound, arrival=item)
+                item.receipt.fail(error if isinstance(error, SessionRouterError) else SessionRouterError(str(error)))
             case InboxRow():
                 await self._fail(lane, item.message)
             case _:
@@ -557,10 +560,10 @@ class Engine:
             self._post(lane.key, _Wake())
 
     async def _fail(
-        self, lane: _Lane, inbound: Inbound, *, before: Conversation | None = None, receipt: Receipt | None = None
+        self, lane: _Lane, inbound: Inbound, *, before: Conversation | None = None, arrival: _Arrival | None = None
     ) -> None:
         """An error of ours over a message: its sender hears of it where a reply is owed. ``before`` is the
-        conversation as stored, where the message is being taken off its queue; with ``receipt`` it is not
+        conversation as stored, where the message is being taken off its queue; with ``arrival`` it is not
         admitted yet."""
         desk, now = self.desks[lane.key.agent], lane.conversation or Conversation()
         before = before or now
@@ -569,15 +572,16 @@ class Engine:
             message = desk.message(lane.key, inbound, now, self.clock.now())
             text = say(message.lang, "internal")
             effects.append(Send(f"{message.ref}.failed", inbound.channel, inbound.reply_to, text, inbound.id))
+        admitted = inbound if arrival is not None else None
         try:
             new = await self.commit(
-                self._change(lane.key, before, now, effects, arrival=inbound if receipt is not None else None)
+                change_of(lane.key, before, now, effects, self.delivery.find, arrival=admitted)
             )
         except StoreError as error:
             log.error("message %s could not be settled: %s", inbound.id, error)
             return
-        if receipt is not None and new:
-            self._is_in(lane.key, inbound, receipt)
+        if arrival is not None and new:
+            self._is_in(lane.key, arrival)
         if new:
             self._pay(lane.key, before, now, reversed(effects))
 
@@ -589,23 +593,24 @@ class Engine:
     def _fresh(self, key: Key) -> Conversation:
         return self._rooms.fresh(key, self.clock.now())
 
-    async def _admit(self, lane: _Lane, inbound: Inbound, receipt: Receipt) -> None:
+    async def _admit(self, lane: _Lane, arrival: _Arrival) -> None:
         """The door: recorded durably, told from a duplicate, and let in or not."""
-        desk, key = self.desks[lane.key.agent], lane.key
+        desk, key, inbound, receipt = self.desks[lane.key.agent], lane.key, arrival.inbound, arrival.receipt
         look = desk.gatekeeper.look(inbound)
-        if look.verdict is Verdict.DROP:
+        verdict = look.verdict
+        if verdict is _DROP:
             receipt.resolve(None, look.reason)
             return
-        if look.verdict is Verdict.CONTEXT and not inbound.edited:
+        if verdict is _CONTEXT and not inbound.edited:
             if kept := await self._as_context(lane, inbound):
                 await self.commit(Change(key, lines=kept))
             receipt.resolve(None, look.reason)
             return
         try:
-            if look.verdict is Verdict.ANSWER:
-                new = await self._let_in(lane, inbound, receipt)
+            if verdict is _ANSWER:
+                new = await self._let_in(lane, desk, arrival)
             else:
-                new = await self._turn_away(lane, inbound, receipt, look)
+                new = await self._turn_away(lane, arrival, look)
         except BaseException:
             desk.gatekeeper.take_back(inbound, look)
             raise
@@ -613,28 +618,30 @@ class Engine:
             desk.gatekeeper.take_back(inbound, look)
             self._settled(key, Settle(inbound.id, Disposition.DUPLICATE, "why_duplicate"), receipt)
 
-    async def _let_in(self, lane: _Lane, inbound: Inbound, receipt: Receipt) -> bool:
+    async def _let_in(self, lane: _Lane, desk: Desk, arrival: _Arrival) -> bool:
         """Answer a message; it is admitted by the step that answers it. False for one that came before."""
+        key, inbound = lane.key, arrival.inbound
         now = lane.conversation or await self._load(lane)
-        held = lane.key.agent in self._held
+        held = key.agent in self._held
         event: Event | None = None
         if not held or now.state is State.COMMAND_LOOPING:
-            event = await self.desks[lane.key.agent].hear(lane.key, inbound, now, self.clock.now())
+            event = await desk.hear(key, inbound, now, self.clock.now())
         if event is None or (held and not isinstance(event, (StopSaid, EngineCommandGiven))):
             # A turn that is let come to its end may still be stopped, or be given what it waits for.
-            if new := await self.commit(Change(lane.key, arrival=inbound)):
-                self._is_in(lane.key, inbound, receipt)
+            if new := await self.commit(Change(key, arrival=inbound)):
+                self._is_in(key, arrival)
             return new
-        return await self._take(lane, event, arrival=_Arrival(inbound, receipt))
+        return await self._take(lane, event, (), arrival)
 
-    def _is_in(self, key: Key, inbound: Inbound, receipt: Receipt) -> None:
-        self._receipts[key, inbound.id] = receipt
-        receipt.admit()
+    def _is_in(self, key: Key, arrival: _Arrival) -> None:
+        self._receipts[key, arrival.inbound.id] = arrival.receipt
+        arrival.receipt.admit()
 
-    async def _turn_away(self, lane: _Lane, inbound: Inbound, receipt: Receipt, look: Admission) -> bool:
+    async def _turn_away(self, lane: _Lane, arrival: _Arrival, look: Admission) -> bool:
         """Record what is not answered, with its reason, and say so where the sender should know. False for
         a message that came before."""
-        key, now, desk = lane.key, await self._load(lane), self.desks[lane.key.agent]
+        key, inbound, now = lane.key, arrival.inbound, await self._load(lane)
+        desk = self.desks[key.agent]
         disposition = Disposition.DUPLICATE if look.verdict is Verdict.CONTEXT else Disposition.REFUSED
         effects: list[Effect] = [Settle(inbound.id, disposition, look.reason)]
         if look.tell and desk.gatekeeper.is_owed(inbound):
@@ -642,13 +649,13 @@ class Engine:
             limit = limits.rate_limit if look.reason == "why_too_many" else limits.message_chars
             text = say(message.lang, look.reason.removeprefix("why_"), chars=len(inbound.text), limit=limit)
             effects.insert(0, Send(f"{message.ref}.refused", inbound.channel, inbound.reply_to, text, inbound.id))
-        change = self._change(key, now, now, effects)
+        change = change_of(key, now, now, effects, self.delivery.find)
         kept = await self._as_context(lane, inbound) if look.keep else ()
         # Nobody will answer it: enough to know it by.
         change = replace(change, arrival=_shortened(inbound, REFUSED_CHARS), lines=(*change.lines, *kept))
         if not await self.commit(change):
             return False
-        self._is_in(key, inbound, receipt)
+        self._is_in(key, arrival)
         self._pay(key, now, now, effects)
         return True
 
@@ -691,7 +698,7 @@ class Engine:
     # -- steps -----------------------------------------------------------------------------------
 
     async def _take(
-        self, lane: _Lane, event: Event, steps: tuple[StepRecord, ...] = (), *, arrival: _Arrival | None = None
+        self, lane: _Lane, event: Event, steps: tuple[StepRecord, ...] = (), arrival: _Arrival | None = None
     ) -> bool:
         """One step: decide, commit, pay. A session that is free is taken within the same step, and the
         message that it answers admitted with it: one that came before changes nothing, and gives False."""
@@ -703,12 +710,12 @@ class Engine:
         limits = self.desks[key.agent].agent.limits
         then, effects = step(now, event, limits, seen=self._seen)
         claimed: Turn | None = None
-        if effects and isinstance(effects[-1], WaitForSession):  # which always stands last
-            claimed, effects = effects[-1].turn, effects[:-1]
+        if effects and type(last := effects[-1]) is WaitForSession:  # which always stands last
+            claimed, effects = last.turn, effects[:-1]
             if self._turns.claim(key, claimed):
                 then, more = step(then, SessionFree(event.at, turn=claimed.id), limits, seen=self._seen)
                 effects += more
-        change = self._change(key, now, then, effects, steps, arrival.inbound if arrival else None)
+        change = change_of(key, now, then, effects, self.delivery.find, steps, arrival.inbound if arrival else None)
         done = False
         try:
             done = change is NOTHING or await self.commit(change)
@@ -719,30 +726,20 @@ class Engine:
             return False
         lane.conversation = then
         if arrival is not None:
-            self._is_in(key, arrival.inbound, arrival.receipt)
+            self._is_in(key, arrival)
         if lane.items or then.queue:
             self._pay(key, now, then, effects)
         else:
             lane.following = self.tasks.last(self._pay, key, now, then, effects)
         return True
 
-    def _change(
-        self,
-        key: Key,
-        now: Conversation,
-        then: Conversation,
-        effects: Iterable[Effect],
-        steps: tuple[StepRecord, ...] = (),
-        arrival: Inbound | None = None,
-    ) -> Change:
-        return ledger_change(key, now, then, effects, on_its_way=self.delivery.find, steps=steps, arrival=arrival)
+    def commit(self, change: Change) -> Awaitable[bool]:
+        return self.store.commit(change) if self.touch is None else self._commit(change, self.touch)
 
-    async def commit(self, change: Change) -> bool:
-        if self.touch is None:
-            return await self.store.commit(change)
-        self.touch("commit", "before")
+    async def _commit(self, change: Change, touch: Touch) -> bool:
+        touch("commit", "before")
         done = await self.store.commit(change)
-        self.touch("commit", "after")
+        touch("commit", "after")
         return done
 
     def touched(self, kind: str, when: str) -> None:
@@ -760,51 +757,50 @@ class Engine:
                 self._watch(key, then)
             if self.observer is not None:
                 self.observer.moved(key, then)
-        for effect in effects:
-            match effect:  # what comes most stands first
-                case KeepLine():
-                    pass
-                case Send():
-                    if (receipt := self._receipts.get((key, effect.message))) is not None:
-                        receipt.texts.append(effect.text)
-                    if effect.to:
-                        self.delivery.owe(outgoing(key, effect))
-                case Settle():
-                    self._settled(key, effect)
-                case AskModel():
-                    self._turns.run(effect.turn, self._turns.ask, key, effect.turn)
-                case EndTurn():
-                    self._turns.end(key, effect.turn)
-                case Record():
+        for effect in effects:  # what comes most stands first
+            if type(effect) is KeepLine:
+                pass
+            elif type(effect) is Send:
+                if (receipt := self._receipts.get((key, effect.message))) is not None:
+                    receipt.texts.append(effect.text)
+                if effect.to:
                     self.delivery.owe(outgoing(key, effect))
-                case RunCommands():
-                    self._turns.run(effect.turn, self._turns.run_commands, key, effect)
-                case AnswerAsk():
-                    self.tasks.spawn(self._turns.answer_ask, key, effect)
-                case AbandonCall():
-                    self.tasks.spawn(self.desks[key.agent].abandon, effect.turn)
-                case SendAgain():
-                    if effect.at is None:
-                        self.delivery.give_up(effect.send)
-                    else:
-                        self.timers.add(effect.at, key, "send", effect.send)
-                case TellRoom():
-                    self._tell_room(key, effect, then)
-                case Count():
-                    self._count(key, effect)
-                case WaitForSession():
-                    pass
-                case _:
-                    assert_never(effect)
+            elif type(effect) is Settle:
+                self._settled(key, effect)
+            elif type(effect) is AskModel:
+                self._turns.run(effect.turn, self._turns.ask, key, effect.turn)
+            elif type(effect) is EndTurn:
+                self._turns.end(key, effect.turn)
+            elif type(effect) is Record:
+                self.delivery.owe(outgoing(key, effect))
+            elif type(effect) is RunCommands:
+                self._turns.run(effect.turn, self._turns.run_commands, key, effect)
+            elif type(effect) is AnswerAsk:
+                self.tasks.spawn(self._turns.answer_ask, key, effect)
+            elif type(effect) is AbandonCall:
+                self.tasks.spawn(self.desks[key.agent].abandon, effect.turn)
+            elif type(effect) is SendAgain:
+                if effect.at is None:
+                    self.delivery.give_up(effect.send)
+                else:
+                    self.timers.add(effect.at, key, "send", effect.send)
+            elif type(effect) is TellRoom:
+                self._tell_room(key, effect, then)
+            elif type(effect) is Count:
+                self._count(key, effect)
+            elif type(effect) is WaitForSession:
+                pass
+            else:
+                assert_never(effect)
 
     def _settled(self, key: Key, settled: Settle, receipt: Receipt | None = None) -> None:
         disposition = settled.disposition
         if not disposition.final:
             return
-        self.counts[disposition.value] += 1
+        self.counts[disposition._value_] += 1  # ``value`` is a property in Python
         if self.observer is not None:
             self.observer.settled(key, settled.message, disposition, settled.reason)
-        if disposition in (Disposition.SILENT, Disposition.MUTED):
+        if disposition in _NOT_ANSWERED:
             self.desks[key.agent].gatekeeper.not_answered(key.channel, settled.message)
         receipt = receipt or self._receipts.pop((key, settled.message), None)
         if receipt is not None:

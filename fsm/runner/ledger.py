@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from fsm.conversation import Conversation, Key, deadlines
-from fsm.effects import AskModel, Effect, EndTurn, KeepLine, Record, Send, SendAgain, Settle, TellRoom
+from fsm.effects import Effect, KeepLine, Record, Send, SendAgain, Settle, TellRoom
 from fsm.owed import JOURNAL, record_text
 from fsm.ports import Change, Inbound, KeptLine, Outgoing, Settled, StepRecord
 from fsm.runner import rooms
@@ -30,7 +30,6 @@ def change(
     now: Conversation,
     then: Conversation,
     effects: Iterable[Effect],
-    *,
     on_its_way: Callable[[str], Outgoing | None],
     steps: tuple[StepRecord, ...] = (),
     arrival: Inbound | None = None,
@@ -44,27 +43,24 @@ def change(
     lines: tuple[KeptLine, ...] = ()
     delivered: tuple[str, ...] = ()
     meta: tuple[tuple[str, str | None], ...] = ()
-    for effect in effects:
-        match effect:  # what comes most stands first
-            case KeepLine():
-                lines += (KeptLine(effect.session, effect.line),)
-            case AskModel() | EndTurn():
-                pass
-            case Send() if effect.to:
+    for effect in effects:  # what comes most stands first
+        if type(effect) is KeepLine:
+            lines += (KeptLine(effect.session, effect.line),)
+        elif type(effect) is Send:
+            if effect.to:
                 sends += (outgoing(key, effect),)
-            case Settle():
-                settled += (Settled(effect.message, effect.disposition.value, effect.reason),)
-            case Record():
-                sends += (outgoing(key, effect),)
-            case SendAgain(send=send, at=None):
-                delivered += (send,)
-            case SendAgain(send=send, at=float() as at):
-                if (text := on_its_way(send)) is not None:
-                    sends += (replace(text, due=at),)
-            case TellRoom(seconds=seconds):
-                meta += (rooms.stored(key, then, seconds),)
-            case _:
-                pass
+        elif type(effect) is Settle:
+            # ``value`` is a property in Python, and takes longer than the rest of the line.
+            settled += (Settled(effect.message, effect.disposition._value_, effect.reason),)
+        elif type(effect) is Record:
+            sends += (outgoing(key, effect),)
+        elif type(effect) is SendAgain:
+            if effect.at is None:
+                delivered += (effect.send,)
+            elif (text := on_its_way(effect.send)) is not None:
+                sends += (replace(text, due=effect.at),)
+        elif type(effect) is TellRoom:
+            meta += (rooms.stored(key, then, effect.seconds),)
     if then is now and arrival is None and not (sends or settled or lines or delivered or meta or steps):
         return NOTHING
     next_one = deadlines(then)

@@ -33,10 +33,10 @@ class Job(Struct, eq=False):
 
 
 class Tasks:
-    """All tasks that run. ``changed`` is set whenever a piece of work or a task has ended."""
+    """All tasks that run."""
 
     def __init__(self) -> None:
-        self.changed = asyncio.Event()
+        self._watchers: list[asyncio.Future[None]] = []
         self._running: set[asyncio.Task[None]] = set()
         self._held: list[Job] | None = None
 
@@ -45,6 +45,19 @@ class Tasks:
 
     def __contains__(self, task: object) -> bool:
         return task in self._running
+
+    def changes(self) -> asyncio.Future[None]:
+        """Done as soon as a piece of work or a task ends after this call."""
+        watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watchers.append(watcher)
+        return watcher
+
+    def tell(self) -> None:
+        """Let whoever watches look again."""
+        watchers, self._watchers = self._watchers, []
+        for watcher in watchers:
+            if not watcher.done():
+                watcher.set_result(None)
 
     def spawn(self, work: Callable[[*Arguments], Coroutine[Any, Any, Job | None]], *arguments: *Arguments) -> Job:
         """Start a piece of work. What it gives back (see :meth:`last`) is done by its task after it."""
@@ -83,7 +96,8 @@ class Tasks:
                     following = await work
                 finally:
                     job.ended = True
-                    self.changed.set()
+                    if self._watchers:
+                        self.tell()
                 if following is None:
                     return
                 if task.cancelling():  # it was meant for what is over now
@@ -112,7 +126,7 @@ class Tasks:
 
     def _gone(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        self.changed.set()
+        self.tell()
 
 
 async def stopped(tasks: Collection[asyncio.Task[None]]) -> None:

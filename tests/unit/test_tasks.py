@@ -11,8 +11,7 @@ from fsm.runner.tasks import Job, Tasks, stopped
 
 async def _until_none_runs(tasks: Tasks) -> None:
     while tasks:
-        tasks.changed.clear()
-        await tasks.changed.wait()
+        await tasks.changes()
 
 
 async def test_a_task_goes_on_with_the_one_thing_that_it_has_started_last() -> None:
