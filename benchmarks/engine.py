@@ -1,15 +1,13 @@
 """The whole engine against group commits of the rows that it writes, with nothing around them.
 
-What the engine writes for a message is taken down from the engine itself at work on one, commit by commit. Three
+What the engine writes for a message is taken down from the engine itself at work on one, commit by commit. Two
 writers then write the same for every message, none of which decides, reads or sends anything:
 
 - *group commit*: the changes, ready made, handed to the store: it encodes them, groups them and commits them through
   aiosqlite. What the engine takes beyond that is the engine's own. With the reads that a message needs, too, it is
   shown beside.
-- *bare statements in turn*: the SQL with all its values made before the clock starts, in as many commits a message as
-  the engine needs to keep its promises (what arrived is on disk before it is acknowledged, an answer before it is
-  sent).
-- *bare statements at once*: all that a message will ever need in one commit, as nothing that talks could.
+- *bare statements*: the SQL with all its values made before the clock starts, in as many commits a message as the
+  engine needs to keep its promises (what arrived is on disk before it is acknowledged, an answer before it is sent).
 """
 
 from __future__ import annotations
@@ -251,14 +249,13 @@ async def _ours(folder: Path, persons: int, messages: int, in_flight: int) -> fl
 
 
 def compare(*, quick: bool = False) -> list[Row]:
-    """Messages a second of the three, each in a database of its own in every round."""
+    """Messages a second of each, in a database of its own in every round."""
     persons, messages, in_flight = (200, 600, 100) if quick else (PERSONS, 20_000, 2_000)
     tune()
     with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
         folders = _folders(Path(name))
         sample = asyncio.run(commits_of_a_message(next(folders)))
-        in_turn = [_filled_in(sample, number) for number in range(messages)]
-        at_once = [[[statement for commit in commits for statement in commit]] for commits in in_turn]
+        bare = [_filled_in(sample, number) for number in range(messages)]
         calls = [asyncio.run(calls_of_a_message(next(folders), first=first)) for first in (True, False)]
         ready = [[_made_for(call, number) for call in calls[number >= persons]] for number in range(messages)]
         commits = [[call for call in calls if call.method.startswith("commit")] for calls in ready]
@@ -267,11 +264,10 @@ def compare(*, quick: bool = False) -> list[Row]:
             {
                 "group commit": lambda: asyncio.run(_store_alone(next(folders), commits, in_flight)),
                 "with reads": lambda: asyncio.run(_store_alone(next(folders), ready, in_flight)),
-                "in turn": lambda: asyncio.run(_raw(next(folders), in_turn, in_flight)),
-                "at once": lambda: asyncio.run(_raw(next(folders), at_once, in_flight)),
+                "bare": lambda: asyncio.run(_raw(next(folders), bare, in_flight)),
                 "ours": lambda: asyncio.run(_ours(next(folders), persons, messages, in_flight)),
             },
-            rounds=1 if quick else 5,
+            rounds=1 if quick else 9,
         )
     figure = {name: f"{value:,.0f} msg/s" for name, value in medians.items()}
     written = sum(len(commit) for commit in sample)
@@ -291,11 +287,9 @@ def compare(*, quick: bool = False) -> list[Row]:
         row("engine / group commit and reads", "with reads", None,
             "The same with what the engine reads for a message (its conversation the first time, and what was said "
             "before). Not judged: the limit is meant for commits alone."),
-        row("engine / bare statements in turn", "in turn", None,
+        row("engine / bare statements", "bare", None,
             "The peer runs the same SQL with all values made beforehand, in as many commits a message. Not judged: no "
             "writer has its values for nothing."),
-        row("engine / bare statements at once", "at once", None,
-            "The same in one commit a message, which promises less than an engine must. Not judged."),
     ]  # fmt: skip
 
 

@@ -120,12 +120,13 @@ class World:
             AssertionError: one was not answered, so that a failing engine is never a fast one.
         """
         waiting, before, said = iter(inbounds), self.channel.sent, 0
+        submit, replied = self.engine.submit, Disposition.REPLIED
 
         async def one_after_another() -> None:
             nonlocal said
             for inbound in waiting:
                 said += 1
-                assert await self.engine.submit(AGENT, inbound).done is Disposition.REPLIED
+                assert await submit(AGENT, inbound).done is replied
 
         start = time.perf_counter()
         await asyncio.gather(*(one_after_another() for _ in range(in_flight)))
