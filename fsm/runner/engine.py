@@ -545,12 +545,14 @@ class Engine:
     def _abandon(self, lane: _Lane) -> None:
         """Nobody works on that mailbox any more. Whoever waits for a message in it hears of it; as long as the
         conversation is served, the rest is for the next one to work on, beginning with what is stored."""
-        del self._lanes[lane.key]
-        self._cache.pop(lane.key, None)
         why = "what worked on it was cancelled" if self.open else "the engine was closed"
         for item in lane.items:
             if isinstance(item, _Arrival):
                 item.receipt.fail(SessionRouterError(f"the message was not taken in: {why}"))
+        if self._lanes.get(lane.key) is not lane:
+            return  # it was given up before, and another one may be in its place
+        del self._lanes[lane.key]
+        self._cache.pop(lane.key, None)
         if self.open and lane.key.agent not in self._leaving:
             if lane.following is not None:
                 self.tasks.begin(lane.following)
