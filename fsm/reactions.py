@@ -356,8 +356,6 @@ def begin_turn(now: Conversation, event: Arrived, limits: Limits) -> Outcome:
 
 
 def _record_start(turn: Turn, at: float) -> tuple[Effect, ...]:
-    if turn.bound.kept != "journal":  # as most are
-        return ()
     message = turn.message
     data: dict[str, object] = {"id": turn.id, "role": "user", "content": message.text, "tag": message.tag}
     return _record(turn, "start", "turn_start", at, data)
